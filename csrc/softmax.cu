@@ -1,0 +1,459 @@
+// out[row, :] = exp(x[row, :] - max) / sum(exp(x[row, :] - max)); f32, bf16, f16, fp32 inside.
+//
+// Ownership: threads_per_row threads own one row; short rows share a block.
+// Bytes per element: 2 * sizeof(T), about 6 flops and 1 to 2 exp2: bound by DRAM.
+// Forms: registers (rows to 32 K), shared (row staged by cp.async, to about 200 KB), looped (any
+//   width, reads x twice). A view with an unaligned row takes element accesses: registers or looped.
+// NaN or +Inf in a row, or a row of -Inf only, gives a row of NaN as torch does; results under
+//   2^-126 become 0. out may be exactly x.
+// Choice: one barrier a row. Each warp reduces against its own maximum and the (maximum, sum) pairs
+//   are merged once; exps stay in registers, so a row costs one exp2 an element in that form.
+// Levers left unused: clusters with distributed shared memory for rows over 100 KB.
+#include <cstdint>
+
+#include "common/async_copy.cuh"
+#include "common/launch.cuh"
+#include "common/pack.cuh"
+#include "common/reduce.cuh"
+#include "kernels.h"
+
+namespace cuda_vs_triton {
+namespace {
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr int kMinBlock = 128;            // threads a block at least: short rows are grouped
+constexpr int kMaxRegisterElements = 32;  // fp32 values a thread keeps; 64 would halve occupancy
+constexpr int kSharedReserve = 1024;      // static shared memory beside a staged row
+
+enum Form { kAuto = 0, kRegisters = 1, kShared = 2, kLooped = 3 };
+
+struct Args {
+  const void* x;
+  void* out;
+  int64_t n_rows, n_cols, x_stride, out_stride;
+};
+
+// exp(v - offset). Subtracting before the scale by log2(e) keeps large |v| exact and finite.
+__device__ __forceinline__ float exp_minus(float v, float offset) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((v - offset) * kLog2e));
+  return result;
+}
+
+// The maximum as an offset for exps: -Inf (nothing seen but -Inf) would make NaN of -Inf - -Inf in
+// a part of a row, so such a part counts from 0 and sums to 0.
+__device__ __forceinline__ float finite_offset(float max) { return max == -INFINITY ? 0.0f : max; }
+
+// What a group of threads knows of its row: sum of exp(v - max).
+struct Partial {
+  float max, sum;
+};
+
+__device__ __forceinline__ Partial merge(const Partial& a, const Partial& b) {
+  const float max = fmaxf(a.max, b.max);
+  const float offset = finite_offset(max);
+  return {max, a.sum * exp_minus(a.max, offset) + b.sum * exp_minus(b.max, offset)};
+}
+
+// Merges the warps of each row; every thread gets the row's result. kWarps warps a row.
+// `partials` has one slot a warp of the block and is used once per block: no barrier after the read.
+template <int kWarps>
+__device__ __forceinline__ Partial merge_warps(Partial mine, Partial* partials) {
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  if (lane == 0) partials[warp] = mine;
+  __syncthreads();  // the partials of all warps are written
+  mine = partials[warp / kWarps * kWarps + lane % kWarps];
+#pragma unroll
+  for (int offset = kWarps / 2; offset > 0; offset /= 2) {
+    const Partial other = {__shfl_xor_sync(kFullMask, mine.max, offset),
+                           __shfl_xor_sync(kFullMask, mine.sum, offset)};
+    mine = merge(mine, other);
+  }
+  return mine;
+}
+
+// Factor that turns exp(v - my_max) into the softmax: 0 for a part of -Inf only in a row that has
+// more, NaN for a row of -Inf only (-Inf - -Inf) and for a row with NaN or +Inf (its sum is NaN).
+__device__ __forceinline__ float scale_of(float my_max, const Partial& row) {
+  return exp_minus(my_max, row.max) / row.sum;
+}
+
+// ---- registers: the row lives in registers, one read, one write --------------------------------
+
+template <typename T, int kThreadsPerRow, int kElements, bool kPacked>
+__global__ void __launch_bounds__(kThreadsPerRow < kMinBlock ? kMinBlock : kThreadsPerRow)
+    softmax_kernel(Args args) {
+  constexpr int kBlock = kThreadsPerRow < kMinBlock ? kMinBlock : kThreadsPerRow;
+  constexpr int kLanes = kThreadsPerRow < kWarpSize ? kThreadsPerRow : kWarpSize;
+  constexpr int kWarpsPerRow = kThreadsPerRow / kLanes;
+  constexpr int kSize = kPacked ? kPackSize<T> : 1;
+  constexpr int kAccesses = kElements / kSize;
+
+  const int64_t row =
+      static_cast<int64_t>(blockIdx.x) * (kBlock / kThreadsPerRow) + threadIdx.x / kThreadsPerRow;
+  const int lane = threadIdx.x % kThreadsPerRow;
+  // Threads of rows past the end stay for the shuffles and barriers, with no columns of their own.
+  const int n_accesses = row < args.n_rows ? static_cast<int>(args.n_cols / kSize) : 0;
+  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+  T* out = static_cast<T*>(args.out) + row * args.out_stride;
+
+  float v[kAccesses][kSize];
+  if constexpr (kPacked) {
+    uint4 raw[kAccesses];
+#pragma unroll
+    for (int i = 0; i < kAccesses; ++i) {
+      const int p = lane + i * kThreadsPerRow;
+      if (p < n_accesses) raw[i] = load_pack(reinterpret_cast<const uint4*>(x) + p);
+    }
+#pragma unroll
+    for (int i = 0; i < kAccesses; ++i) {
+      const int p = lane + i * kThreadsPerRow;
+      if (p < n_accesses) {
+        unpack<T>(raw[i], v[i]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kSize; ++j) v[i][j] = -INFINITY;
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kAccesses; ++i) {
+      const int p = lane + i * kThreadsPerRow;
+      v[i][0] = p < n_accesses ? to_float(x[p]) : -INFINITY;
+    }
+  }
+
+  float max = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kAccesses; ++i) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) max = fmaxf(max, v[i][j]);
+  }
+  max = lanes_max<kLanes>(max);
+  const float offset = finite_offset(max);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kAccesses; ++i) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      v[i][j] = exp_minus(v[i][j], offset);
+      sum += v[i][j];
+    }
+  }
+  Partial result = {max, lanes_sum<kLanes>(sum)};
+  if constexpr (kWarpsPerRow > 1) {
+    __shared__ Partial partials[kBlock / kWarpSize];
+    result = merge_warps<kWarpsPerRow>(result, partials);
+  }
+  const float scale = scale_of(max, result);
+
+#pragma unroll
+  for (int i = 0; i < kAccesses; ++i) {
+    const int p = lane + i * kThreadsPerRow;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) v[i][j] *= scale;
+    if (p < n_accesses) {
+      if constexpr (kPacked) {
+        store_pack(reinterpret_cast<uint4*>(out) + p, pack<T>(v[i]));
+      } else {
+        out[p] = from_float<T>(v[i][0]);
+      }
+    }
+  }
+}
+
+// ---- shared: a block stages one row in shared memory; each thread re-reads only what it copied --
+
+template <typename T, int kThreads>
+__global__ void __launch_bounds__(kThreads) softmax_shared_kernel(Args args) {
+  extern __shared__ __align__(16) uint4 s_row[];
+  __shared__ Partial partials[kThreads / kWarpSize];
+  constexpr int kSize = kPackSize<T>;
+  const int n_packs = static_cast<int>(args.n_cols / kSize);
+  const int64_t row = blockIdx.x;
+  const uint4* x =
+      reinterpret_cast<const uint4*>(static_cast<const T*>(args.x) + row * args.x_stride);
+  uint4* out = reinterpret_cast<uint4*>(static_cast<T*>(args.out) + row * args.out_stride);
+
+  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
+    async_copy_16(shared_address(s_row + p), x + p);
+  }
+  async_copy_commit();
+  async_copy_wait<0>();  // a thread reads back its own packs: no barrier
+
+  float max = -INFINITY;
+#pragma unroll 4
+  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
+    float v[kSize];
+    unpack<T>(s_row[p], v);
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) max = fmaxf(max, v[j]);
+  }
+  max = lanes_max<kWarpSize>(max);
+  const float offset = finite_offset(max);
+  float sum = 0.0f;
+#pragma unroll 4
+  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
+    float v[kSize];
+    unpack<T>(s_row[p], v);
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) sum += exp_minus(v[j], offset);
+  }
+  const Partial result =
+      merge_warps<kThreads / kWarpSize>({max, lanes_sum<kWarpSize>(sum)}, partials);
+  const float scale = scale_of(max, result);
+#pragma unroll 4
+  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
+    float v[kSize];
+    unpack<T>(s_row[p], v);
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) v[j] = exp_minus(v[j], offset) * scale;
+    store_pack(out + p, pack<T>(v));
+  }
+}
+
+// ---- looped: any width; an online (maximum, sum) pass, then a second read ----------------------
+
+template <typename T, bool kPacked>
+__device__ __forceinline__ void load_values(const T* x, int64_t p,
+                                            float (&v)[kPacked ? kPackSize<T> : 1]) {
+  if constexpr (kPacked) {
+    // Default caching, unlike load_pack: the second read should find the row in L2.
+    unpack<T>(reinterpret_cast<const uint4*>(x)[p], v);
+  } else {
+    v[0] = to_float(x[p]);
+  }
+}
+
+template <typename T, int kThreads, bool kPacked>
+__global__ void __launch_bounds__(kThreads) softmax_looped_kernel(Args args) {
+  __shared__ Partial partials[kThreads / kWarpSize];
+  constexpr int kSize = kPacked ? kPackSize<T> : 1;
+  constexpr int kBatch = kPacked ? 4 : 8;  // independent accesses in flight a thread
+  const int64_t n_accesses = args.n_cols / kSize;
+  const int64_t row = blockIdx.x;
+  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+  T* out = static_cast<T*>(args.out) + row * args.out_stride;
+
+  Partial mine = {-INFINITY, 0.0f};
+  for (int64_t first = threadIdx.x; first < n_accesses; first += kBatch * kThreads) {
+    float v[kBatch][kSize];
+    float max = mine.max;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t p = first + i * kThreads;
+      if (p < n_accesses) {
+        load_values<T, kPacked>(x, p, v[i]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kSize; ++j) v[i][j] = -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) max = fmaxf(max, v[i][j]);
+    }
+    const float offset = finite_offset(max);
+    float sum = mine.sum * exp_minus(mine.max, offset);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) sum += exp_minus(v[i][j], offset);
+    }
+    mine = {max, sum};
+  }
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    mine = merge(mine, {__shfl_xor_sync(kFullMask, mine.max, offset),
+                        __shfl_xor_sync(kFullMask, mine.sum, offset)});
+  }
+  const Partial result = merge_warps<kThreads / kWarpSize>(mine, partials);
+  const float offset = finite_offset(result.max);
+  const float scale = scale_of(result.max, result);
+
+  for (int64_t first = threadIdx.x; first < n_accesses; first += kBatch * kThreads) {
+    float v[kBatch][kSize];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t p = first + i * kThreads;
+      if (p < n_accesses) load_values<T, kPacked>(x, p, v[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t p = first + i * kThreads;
+      if (p >= n_accesses) break;
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) v[i][j] = exp_minus(v[i][j], offset) * scale;
+      if constexpr (kPacked) {
+        store_pack(reinterpret_cast<uint4*>(out) + p, pack<T>(v[i]));
+      } else {
+        out[p] = from_float<T>(v[i][0]);
+      }
+    }
+  }
+}
+
+// ---- launchers ---------------------------------------------------------------------------------
+
+template <typename T, int kThreadsPerRow, int kElements, bool kPacked>
+cudaError_t launch_registers(const Args& args, cudaStream_t stream) {
+  constexpr int kBlock = kThreadsPerRow < kMinBlock ? kMinBlock : kThreadsPerRow;
+  constexpr int kRows = kBlock / kThreadsPerRow;
+  const int64_t n_blocks = (args.n_rows + kRows - 1) / kRows;
+  softmax_kernel<T, kThreadsPerRow, kElements, kPacked>
+      <<<static_cast<unsigned>(n_blocks), kBlock, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+// The fewest elements a thread that cover the row.
+template <typename T, int kThreadsPerRow>
+cudaError_t launch_elements(const Args& args, bool packed, cudaStream_t stream) {
+  if (args.n_cols > kThreadsPerRow * kMaxRegisterElements) return cudaErrorInvalidValue;
+  if (!packed) {
+    if constexpr (kThreadsPerRow == 8 || kThreadsPerRow == 32 || kThreadsPerRow == 128 ||
+                  kThreadsPerRow == 512) {
+      return launch_registers<T, kThreadsPerRow, 32, false>(args, stream);
+    } else {
+      return cudaErrorInvalidValue;  // fewer instances of the slow form: it need not be tuned
+    }
+  }
+  if (args.n_cols <= kThreadsPerRow * 8) {
+    return launch_registers<T, kThreadsPerRow, 8, true>(args, stream);
+  }
+  if (args.n_cols <= kThreadsPerRow * 16) {
+    return launch_registers<T, kThreadsPerRow, 16, true>(args, stream);
+  }
+  return launch_registers<T, kThreadsPerRow, 32, true>(args, stream);
+}
+
+template <typename T>
+cudaError_t launch_register_form(const Args& args, bool packed, int threads_per_row,
+                                 cudaStream_t stream) {
+  switch (threads_per_row) {
+    case 8: return launch_elements<T, 8>(args, packed, stream);
+    case 16: return launch_elements<T, 16>(args, packed, stream);
+    case 32: return launch_elements<T, 32>(args, packed, stream);
+    case 64: return launch_elements<T, 64>(args, packed, stream);
+    case 128: return launch_elements<T, 128>(args, packed, stream);
+    case 256: return launch_elements<T, 256>(args, packed, stream);
+    case 512: return launch_elements<T, 512>(args, packed, stream);
+    case 1024: return launch_elements<T, 1024>(args, packed, stream);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+template <typename T, int kThreads>
+cudaError_t launch_shared(const Args& args, int shared_limit, cudaStream_t stream) {
+  const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
+  if (row_bytes > shared_limit - kSharedReserve) return cudaErrorInvalidValue;
+  const cudaError_t error =
+      allow_shared_memory<softmax_shared_kernel<T, kThreads>>(shared_limit - kSharedReserve);
+  if (error != cudaSuccess) return error;
+  softmax_shared_kernel<T, kThreads>
+      <<<static_cast<unsigned>(args.n_rows), kThreads, static_cast<size_t>(row_bytes), stream>>>(
+          args);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_shared_form(const Args& args, int threads, int shared_limit,
+                               cudaStream_t stream) {
+  switch (threads) {
+    case 128: return launch_shared<T, 128>(args, shared_limit, stream);
+    case 256: return launch_shared<T, 256>(args, shared_limit, stream);
+    case 512: return launch_shared<T, 512>(args, shared_limit, stream);
+    case 1024: return launch_shared<T, 1024>(args, shared_limit, stream);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+template <typename T, bool kPacked>
+cudaError_t launch_looped_form(const Args& args, int threads, cudaStream_t stream) {
+  const unsigned n_blocks = static_cast<unsigned>(args.n_rows);
+  switch (threads) {
+    case 256: softmax_looped_kernel<T, 256, kPacked><<<n_blocks, 256, 0, stream>>>(args); break;
+    case 512: softmax_looped_kernel<T, 512, kPacked><<<n_blocks, 512, 0, stream>>>(args); break;
+    case 1024: softmax_looped_kernel<T, 1024, kPacked><<<n_blocks, 1024, 0, stream>>>(args); break;
+    default: return cudaErrorInvalidValue;
+  }
+  return cudaGetLastError();
+}
+
+// Threads of a row in the register form: 8 elements each to one warp, then 32 each.
+int register_threads(int64_t n_cols) {
+  if (n_cols <= 64) return 8;
+  if (n_cols <= 128) return 16;
+  int threads = 32;
+  while (threads < 1024 && threads * int64_t(kMaxRegisterElements) < n_cols) threads *= 2;
+  return threads;
+}
+
+int element_threads(int64_t n_cols) {  // the unpacked register form exists for these only
+  for (int threads : {8, 32, 128}) {
+    if (n_cols <= threads * kMaxRegisterElements) return threads;
+  }
+  return 512;
+}
+
+template <typename T>
+cudaError_t dispatch(const Args& args, int threads, int form, cudaStream_t stream) {
+  const auto unaligned = [](const void* p, int64_t stride) {
+    return reinterpret_cast<uintptr_t>(p) % kPackBytes != 0 || stride % kPackSize<T> != 0;
+  };
+  // The stride of a single row never gets used.
+  const bool packed = args.n_cols % kPackSize<T> == 0 &&
+                      !unaligned(args.x, args.n_rows > 1 ? args.x_stride : 0) &&
+                      !unaligned(args.out, args.n_rows > 1 ? args.out_stride : 0);
+  DeviceFacts facts;
+  if (cudaError_t error = device_facts(&facts); error != cudaSuccess) return error;
+
+  if (form == kAuto) {
+    const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
+    const int64_t register_limit = packed ? 8192 : 512 * kMaxRegisterElements;
+    if (threads != 0) {
+      form = args.n_cols <= threads * int64_t(kMaxRegisterElements) ? kRegisters : kLooped;
+    } else if (args.n_cols <= register_limit) {
+      form = kRegisters;
+    } else if (packed && row_bytes <= facts.shared_bytes - kSharedReserve) {
+      form = kShared;
+    } else {
+      form = kLooped;
+    }
+  }
+  switch (form) {
+    case kRegisters:
+      if (threads == 0) threads = packed ? register_threads(args.n_cols) : element_threads(args.n_cols);
+      return launch_register_form<T>(args, packed, threads, stream);
+    case kShared: {
+      if (!packed) return cudaErrorInvalidValue;
+      // Several blocks an SM until one row takes more than half of the shared memory.
+      const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
+      if (threads == 0) threads = row_bytes <= 40 * 1024 ? 256 : row_bytes <= 80 * 1024 ? 512 : 1024;
+      return launch_shared_form<T>(args, threads, facts.shared_bytes, stream);
+    }
+    case kLooped:
+      if (threads == 0) threads = 1024;
+      return packed ? launch_looped_form<T, true>(args, threads, stream)
+                    : launch_looped_form<T, false>(args, threads, stream);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+cudaError_t softmax(const void* x, void* out, int64_t n_rows, int64_t n_cols, int64_t x_stride,
+                    int64_t out_stride, DType dtype, int threads_per_row, int form,
+                    cudaStream_t stream) {
+  if (n_rows == 0 || n_cols == 0) return cudaSuccess;
+  const Args args = {x, out, n_rows, n_cols, x_stride, out_stride};
+  switch (dtype) {
+    case DType::kF32: return dispatch<float>(args, threads_per_row, form, stream);
+    case DType::kBF16: return dispatch<__nv_bfloat16>(args, threads_per_row, form, stream);
+    case DType::kF16: return dispatch<__half>(args, threads_per_row, form, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace cuda_vs_triton

@@ -1,0 +1,244 @@
+"""From an op and a backend's name to a closure that only launches.
+
+`bind` does all that is slow: import, compile, attribute setting. What cannot run says why
+through `unavailable`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .registry import Registry
+from .spec import BACKENDS, Case, Config, OpSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from .check import Problem
+
+TUNED = Path(__file__).resolve().parent / "tuned"
+
+
+@dataclass
+class Compilations:
+    """What Triton compiled while the listener was on: how often, how long, which kernels."""
+
+    count: int = 0
+    compile_us: float = 0.0
+    symbols: list[str] = field(default_factory=list)
+    ptx: list[str] = field(default_factory=list)
+    facts: list[dict[str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A launch without arguments, and where its answer is.
+
+    `produced()` is the output of the last launch: `out`, or the tensor a baseline returned.
+    """
+
+    backend: str
+    variant: str
+    call: Callable[[], Any]
+    produced: Callable[[], torch.Tensor]
+    config: Config
+    config_source: str
+    form: str
+
+
+def unavailable(backend: str) -> str:
+    """Why `backend` cannot launch on this machine's GPU; empty when it can."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"torch cannot be imported ({error}); pip install torch"
+    if backend == "cuda":
+        reason = extension_problem()
+        if reason:
+            return reason
+    if backend == "triton":
+        try:
+            import triton  # noqa: F401
+        except ImportError as error:
+            return f"triton cannot be imported ({error}); pip install triton"
+    return "" if torch.cuda.is_available() else "no GPU is visible"
+
+
+@functools.cache
+def extension_problem() -> str:
+    """Why harness._cuda cannot be used; empty when it can."""
+    try:
+        import torch
+
+        from . import _cuda
+    except ImportError as error:
+        first_line = str(error).splitlines()[0]
+        return f"the CUDA extension cannot be imported ({first_line}); run `make build`"
+    built_for = _cuda.build_info().get("torch", "")
+    if built_for and built_for.split("+")[0] != torch.__version__.split("+")[0]:
+        return (
+            f"the CUDA extension was built for torch {built_for}, found torch "
+            f"{torch.__version__}; run `make clean build`"
+        )
+    return ""
+
+
+def implementations(spec: OpSpec, case: Case, everywhere: bool) -> tuple[str, ...]:
+    """The backends to run on `case`; torch.compile and the library only on marked cases
+    unless `everywhere`."""
+    return tuple(
+        backend
+        for backend in BACKENDS
+        if backend not in ("compile", "library") or everywhere or case.baselines
+    )
+
+
+def bind(
+    registry: Registry,
+    problem: Problem,
+    backend: str,
+    variant: str,
+    config: Config | None,
+    gpu_slug: str,
+) -> Bound:
+    """Make the launching closure. `config` None takes the tuned one for this GPU."""
+    spec = problem.spec
+    arguments = tuple(problem.tensors[name] for name in spec.arguments)
+    source = "given"
+    if config is None:
+        config, source = tuned_config(gpu_slug, spec.stem, backend, problem.dtype, problem.case)
+    if backend in ("cuda", "triton"):
+        launcher, form = _own_launcher(registry, spec, backend)
+        call = functools.partial(launcher, *arguments, problem.out, **config)
+        return Bound(backend, variant, call, lambda: problem.out, config, source, form)
+    return _bind_baseline(problem, backend, arguments)
+
+
+def _own_launcher(registry: Registry, spec: OpSpec, backend: str) -> tuple[Callable[..., Any], str]:
+    if backend == "cuda":
+        from . import _cuda
+
+        return getattr(_cuda, spec.stem), "mma.sync" if spec.compute_bound else "simt"
+    return getattr(registry.triton_module(spec.stem), spec.stem), ""
+
+
+def _bind_baseline(problem: Problem, backend: str, arguments: tuple[torch.Tensor, ...]) -> Bound:
+    spec = problem.spec
+    function = spec.eager
+    if backend == "library":
+        assert spec.library is not None
+        function = functools.partial(spec.library, out=problem.out)
+    elif backend == "compile":
+        function = _compiled(spec.eager)
+    latest: list[torch.Tensor] = []
+
+    def call() -> None:
+        latest[:] = [function(*arguments)]
+
+    return Bound(backend, "", call, lambda: latest[0], {}, "", "")
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile for one static shape.
+
+    Dynamo quietly runs eager after eight shapes of one function, so its memory is reset for
+    every case, and a graph break is an error rather than a fallback.
+    """
+    import torch
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, dynamic=False)
+    return torch.no_grad()(compiled)
+
+
+def tuned_config(
+    gpu_slug: str, stem: str, backend: str, dtype: str, case: Case
+) -> tuple[Config, str]:
+    """The configuration that `make tune` chose, and where it came from.
+
+    The nearest entry by the logarithm of the extents serves a case that was not tuned, and a
+    GPU without a folder borrows from the others; both say so in the source.
+    """
+    folders = [TUNED / gpu_slug, *sorted(TUNED.glob("*/"))]
+    for folder in folders:
+        file = folder / f"{stem}.json"
+        if not file.is_file():
+            continue
+        entries = [
+            entry
+            for entry in json.loads(file.read_text())["entries"]
+            if (entry["backend"], entry["dtype"]) == (backend, dtype)
+            and entry["dims"].keys() == case.dims.keys()
+        ]
+        if entries:
+            nearest = min(entries, key=lambda entry: _distance(entry["dims"], case.dims))
+            exact = nearest["dims"] == dict(case.dims)
+            kind = "tuned" if exact else "nearest"
+            return dict(nearest["config"]), f"{kind}:{folder.name}"
+    return {}, "default"
+
+
+def _distance(a: Any, b: Any) -> float:
+    return sum(abs(math.log2(max(a[key], 1)) - math.log2(max(b[key], 1))) for key in a)
+
+
+@contextmanager
+def watch_compilations() -> Iterator[Compilations]:
+    """Count what Triton compiles inside the block and keep the facts of each kernel."""
+    seen = Compilations()
+    try:
+        from triton import knobs
+    except ImportError:
+        yield seen
+        return
+
+    def listener(
+        *, src: Any, metadata: dict[str, Any], metadata_group: Any, times: Any, cache_hit: bool
+    ) -> None:
+        if not cache_hit:
+            seen.count += 1
+            seen.compile_us += float(times.total)
+        seen.symbols.append(str(metadata.get("name", "")))
+        for name, path in metadata_group.items():
+            if name.endswith(".ptx"):
+                seen.ptx.append(Path(path).read_text())
+        seen.facts.append({"shared_bytes": int(metadata.get("shared", 0))})
+
+    previous = knobs.compilation.listener
+    knobs.compilation.listener = listener
+    try:
+        yield seen
+    finally:
+        knobs.compilation.listener = previous
+
+
+def matrix_form(ptx: str) -> str:
+    """The code path of a kernel's matrix unit, read from its PTX."""
+    for needle, form in (
+        ("tcgen05", "tcgen05"),
+        ("wgmma", "wgmma"),
+        ("mma.sync", "mma.sync"),
+    ):
+        if needle in ptx:
+            return form
+    return "simt"
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Host milliseconds of `call` including the work it queued."""
+    import torch
+
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3

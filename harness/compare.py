@@ -1,0 +1,180 @@
+"""Two runs, or two sides of one run, row by row: ratio, interval, verdict, and what is missing.
+
+Reads files only; needs neither a GPU nor torch. Ratios are time new/base: above 1 is slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.compare_checks import (
+    ComparisonRefused,
+    changed_tools,
+    environment_labels,
+    refuse_other_cache,
+    refuse_other_gpu,
+    refuse_unfinished,
+)
+from harness.compare_rows import differ, join_rows, judge, mark_changes
+from harness.compare_view import render
+from harness.results import KEY, Run, meta_value
+
+__all__ = [
+    "Comparison",
+    "ComparisonRefused",
+    "compare_runs",
+    "compare_sides",
+    "exit_code",
+    "noise_classes",
+    "render",
+]
+
+_SIDE_KEY = tuple(c for c in KEY if c not in ("backend", "variant"))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What `render` prints and `exit_code` judges.
+
+    rows: one line a key of either side: the key columns, dims, cache, bound, base_status,
+    new_status ("" = no such row), base_us, new_us (p50), ratio, low, high (of round means), band
+    (relative), verdict, changed, lost, failed. verdict is "" when neither side was timed.
+    lost: ok in base, no time in new. failed: newly incorrect. labels: lines to print first.
+    """
+
+    base_name: str
+    new_name: str
+    rows: pd.DataFrame
+    labels: tuple[str, ...]
+
+    def count(self, verdict: str) -> int:
+        """Return how many rows have this verdict."""
+        return int((self.rows["verdict"] == verdict).sum())
+
+    @property
+    def newly_incorrect(self) -> int:
+        """Return how many rows were right in base and failed in new."""
+        return int(self.rows["failed"].sum())
+
+    @property
+    def lost(self) -> int:
+        """Return how many rows were timed in base and have no time in new."""
+        return int(self.rows["lost"].sum())
+
+
+def exit_code(comparison: Comparison) -> int:
+    """Return 1 when a row got slower, went missing or went wrong in new, else 0.
+
+    Rows that only new has are listed as MISSING but do not fail: adding a kernel is no regression.
+    Callers return 2 for ComparisonRefused.
+    """
+    bad = comparison.count("SLOWER") + comparison.lost + comparison.newly_incorrect
+    return 1 if bad else 0
+
+
+def compare_runs(
+    base: Run,
+    new: Run,
+    *,
+    noise_floor: float | None = None,
+    least_effect: float = 0.02,
+    force: bool = False,
+) -> Comparison:
+    """Compare two runs on KEY and dims.
+
+    noise_floor, least_effect: relative (0.02 = 2 %). Without `noise_floor` the runs' own A/A
+    floors count, the larger of the two, else stats.DEFAULT_NOISE_FLOORS.
+    Raises ComparisonRefused for unfinished runs, no common row, and, unless `force`, another GPU
+    model or cold against warm.
+    """
+    refuse_unfinished(base, "base")
+    refuse_unfinished(new, "new")
+    cross_device = refuse_other_gpu(base, new, force)
+    on = [*KEY, "dims"]
+    rows = join_rows(base.rows, new.rows, on)
+    both = (rows["base_status"] != "") & (rows["new_status"] != "")
+    if not both.any():
+        raise ComparisonRefused(
+            f"no common row: base has {len(base.rows)}, new has {len(new.rows)}, and no "
+            f"{'/'.join(on)} is in both; compare runs of the same cases"
+        )
+    odd_cache = both & differ(rows, "cache")
+    labels = cross_device + refuse_other_cache(int(odd_cache.sum()), int(both.sum()), force)
+    classes = [noise_classes(run.meta) for run in (base, new)]
+    floor = [((np.inf, noise_floor),)] if noise_floor is not None else [c for c in classes if c]
+    if not floor:
+        labels.append("noise floor: not measured in either run (A/A); conservative defaults used")
+    tick = max(_tick_us(base), _tick_us(new))
+    judge(rows, (base.rounds, new.rounds), floor, least_effect, tick)
+    mark_changes(rows, both, changed_tools(base, new), bool(cross_device))
+    if not ((rows["verdict"] != "").any() or rows["failed"].any()):
+        raise ComparisonRefused("no common row was timed on either side; nothing to compare")
+    labels += environment_labels(base, new)
+    return Comparison(str(base.path), str(new.path), rows, tuple(labels))
+
+
+def compare_sides(
+    run: Run,
+    side: str = "cuda",
+    vs: str = "triton",
+    *,
+    noise_floor: float = 0.0,
+    least_effect: float = 0.02,
+) -> Comparison:
+    """Compare two backends' headline rows inside one run; ratio = time side / time vs.
+
+    The sides ran in the same interleaved rounds, so no floor between processes applies unless
+    given. Raises ComparisonRefused when a side has no headline row or two for one case.
+    """
+    parts = []
+    for backend in (vs, side):
+        mask = (run.rows["backend"] == backend) & run.rows["headline"].fillna(False)
+        part = run.rows[mask.astype(bool)]
+        if part.empty:
+            raise ComparisonRefused(f"{run.path} has no headline row of backend {backend}")
+        twice = part[part.duplicated([*_SIDE_KEY, "dims", "cache"])]
+        if not twice.empty:
+            first = twice.iloc[0]
+            raise ComparisonRefused(
+                f"{run.path} has two headline rows of {backend} for {first['op']} "
+                f"{first['case']} {first['dtype']}; mark one of them"
+            )
+        parts.append(part)
+    rows = join_rows(parts[0], parts[1], [*_SIDE_KEY, "dims", "cache"])
+    judge(
+        rows,
+        (run.rounds, run.rounds),
+        [((np.inf, noise_floor),)],
+        least_effect,
+        _tick_us(run),
+    )
+    rows["changed"] = ""
+    return Comparison(vs, side, rows, ())
+
+
+def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """Return a run's A/A noise floors as rising (below_us, relative floor), () if unrecorded.
+
+    meta's noise_floor is one number, or {"classes": [{"below_us": 10.0, "floor": 0.05}, ...,
+    {"below_us": null, "floor": 0.01}]} with null for the class without an upper end.
+    """
+    recorded = meta_value(meta, "noise_floor")
+    if recorded is None:
+        return ()
+    if isinstance(recorded, int | float):
+        return ((np.inf, float(recorded)),)
+    classes = recorded.get("classes", []) if isinstance(recorded, Mapping) else recorded
+    pairs = [
+        (np.inf if c.get("below_us") is None else float(c["below_us"]), float(c["floor"]))
+        for c in classes
+    ]
+    return tuple(sorted(pairs))
+
+
+def _tick_us(run: Run) -> float:
+    return float(meta_value(run.meta, "tick_us") or 0.0)

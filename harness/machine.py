@@ -1,0 +1,214 @@
+"""Facts of the machine and the software, for meta.json; each missing fact is null, not guessed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .registry import REPOSITORY, Registry
+
+_POLL_S = 0.2
+
+
+def gpu_slug(name: str) -> str:
+    """`NVIDIA H200` -> `nvidia-h200`: the folder that a GPU's results lie in."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown-gpu"
+
+
+def gpu_facts(device: int) -> dict[str, Any]:
+    """Name, hashed uuid, SMs, L2 and memory of CUDA device `device`; needs torch and a GPU."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    uuid = str(getattr(properties, "uuid", ""))
+    return {
+        "name": properties.name,
+        "uuid_sha256": hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else None,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "sm_count": properties.multi_processor_count,
+        "l2_bytes": properties.L2_cache_size,
+        "memory_bytes": properties.total_memory,
+    }
+
+
+def software_facts() -> dict[str, Any]:
+    """Versions of everything that shapes a number. Imports torch and triton where present."""
+    facts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "torch": None,
+        "cuda": None,
+        "triton": None,
+        "triton_ptxas": None,
+        "driver": _driver_version(),
+        "os": platform.platform(),
+        "extension": None,
+    }
+    try:
+        import torch
+
+        facts["torch"], facts["cuda"] = torch.__version__, torch.version.cuda
+    except ImportError:
+        pass
+    try:
+        import triton
+        from triton import knobs
+
+        facts["triton"] = triton.__version__
+        facts["triton_ptxas"] = _ptxas_version(str(knobs.nvidia.ptxas.path))
+    except (ImportError, AttributeError, RuntimeError):
+        pass
+    try:
+        from . import _cuda
+
+        facts["extension"] = dict(_cuda.build_info())
+    except ImportError:
+        pass
+    return facts
+
+
+def _ptxas_version(path: str) -> str | None:
+    text = _output([path, "--version"])
+    found = re.search(r"V([\d.]+)", text or "")
+    return found.group(1) if found else None
+
+
+def _driver_version() -> str | None:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        version = pynvml.nvmlSystemGetDriverVersion()
+        return version if isinstance(version, str) else version.decode()
+    except Exception:  # NVML raises its own classes, one per fault; each means "unknown"
+        return None
+
+
+def source_facts(registry: Registry, stems: tuple[str, ...]) -> dict[str, Any]:
+    """Git commit, dirty flag, and a hash of each op's files."""
+    status = _output(["git", "-C", str(REPOSITORY), "status", "--porcelain"])
+    return {
+        "git_commit": _output(["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]),
+        "git_dirty": None if status is None else bool(status),
+        "op_sha256": {stem: source_hash(list(registry.files(stem).values())) for stem in stems},
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def source_hash(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _output(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def writable_triton_cache() -> str:
+    """A folder Triton can write its cache to; sets TRITON_CACHE_DIR when the default is not."""
+    current = os.environ.get("TRITON_CACHE_DIR") or str(Path.home() / ".triton" / "cache")
+    for candidate in (
+        current,
+        str(REPOSITORY / "build" / "triton-cache"),
+        f"/tmp/triton-{os.getuid()}",
+    ):
+        try:
+            Path(candidate).mkdir(parents=True, exist_ok=True)
+            probe = Path(candidate) / f".probe-{os.getpid()}"
+            probe.write_text("")
+            probe.unlink()
+        except OSError:
+            continue
+        if candidate != current:
+            os.environ["TRITON_CACHE_DIR"] = candidate
+        return candidate
+    raise OSError(f"no writable folder for Triton's cache: tried {current}; set TRITON_CACHE_DIR")
+
+
+class GpuWatch:
+    """Polls NVML at 5 Hz for power, temperature, clocks and slowdown reasons; {} without NVML."""
+
+    def __init__(self, uuid: str | None) -> None:
+        self._uuid = uuid
+        self._samples: list[tuple[float, float, int]] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> GpuWatch:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._handle = (
+                pynvml.nvmlDeviceGetHandleByUUID(self._uuid)
+                if self._uuid
+                else pynvml.nvmlDeviceGetHandleByIndex(0)
+            )
+        except Exception:  # missing library, driver or permission: only the columns are lost
+            return self
+        self._thread = threading.Thread(target=self._poll, args=(pynvml,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=2)
+
+    def _poll(self, nvml: Any) -> None:
+        while not self._stop.wait(_POLL_S):
+            try:
+                watts = nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3
+                celsius = nvml.nvmlDeviceGetTemperature(self._handle, nvml.NVML_TEMPERATURE_GPU)
+                reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
+            except nvml.NVMLError:
+                return
+            self._samples.append((watts, celsius, reasons))
+
+    def take(self) -> dict[str, Any]:
+        """Summary since the last call; `throttled` is thermal or hardware slowdown, while the
+        software power cap, normal for matmul, is only counted."""
+        samples, self._samples = self._samples, []
+        if not samples:
+            return {}
+        names = {
+            0x4: "power_cap",
+            0x8: "hw_slowdown",
+            0x20: "sw_thermal",
+            0x40: "hw_thermal",
+            0x80: "hw_power_brake",
+        }
+        counts = Counter(
+            name for _, _, reasons in samples for bit, name in names.items() if reasons & bit
+        )
+        return {
+            "watts_mean": round(sum(s[0] for s in samples) / len(samples), 1),
+            "celsius_max": max(s[1] for s in samples),
+            "reasons": dict(counts),
+            "throttled": any(name != "power_cap" for name in counts),
+        }
+
+
+def timestamp() -> str:
+    """UTC, sortable, usable as a folder's name."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime())

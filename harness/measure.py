@@ -1,0 +1,163 @@
+"""When to stop, in which order, and what to believe: pure logic over a clock.
+
+Contenders alternate in rounds whose order is reshuffled, so that a drifting clock drifts over
+everybody. The rounds are the independent units: each yields one mid-mean per contender, and the
+interval of their mean decides when enough was measured.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from . import stats
+from .clock import Clock, Launch
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Times in seconds; `precision` is the half-width of the interval over its mean."""
+
+    min_rounds: int = 10
+    max_rounds: int = 40
+    precision: float = 0.005
+    confidence: float = 0.95
+    warm_min_s: float = 0.10
+    warm_max_s: float = 0.6
+    cap_s: float = 4.0
+    round_target_us: float = 3000.0
+    min_samples: int = 3
+    max_samples: int = 30
+    sample_overhead_us: float = 100.0
+
+
+# "tune" ranks many candidates; its winners are timed again with "default".
+SETTINGS = {
+    "default": Settings(),
+    "quick": Settings(warm_max_s=0.3, cap_s=1.0, round_target_us=1500.0, max_samples=15),
+    "tune": Settings(
+        min_rounds=4,
+        max_rounds=6,
+        warm_min_s=0.02,
+        warm_max_s=0.1,
+        cap_s=1.5,
+        round_target_us=1000.0,
+        max_samples=8,
+    ),
+}
+
+
+@dataclass
+class Measurement:
+    """One contender's samples by round; `status` is ok or invalid."""
+
+    rounds: list[tuple[float, ...]] = field(default_factory=list)
+    sm_mhz: list[float] = field(default_factory=list)
+    hidden: bool = True
+    rejected: list[float] = field(default_factory=list)
+
+    @property
+    def samples_us(self) -> list[float]:
+        return [sample for samples in self.rounds for sample in samples]
+
+    @property
+    def round_means_us(self) -> list[float]:
+        return [stats.mid_mean(samples) for samples in self.rounds]
+
+    def add(self, samples: tuple[float, ...]) -> None:
+        """Keep believable samples; a time that is not positive and finite is set apart."""
+        good = tuple(s for s in samples if math.isfinite(s) and s > 0)
+        self.rejected += [s for s in samples if s not in good]
+        if good:
+            self.rounds.append(good)
+
+    def half_width(self, confidence: float, tick_us: float) -> tuple[float, float]:
+        """(mean, half-width) in microseconds of the interval over round means."""
+        return stats.mean_interval(self.round_means_us, confidence, tick_us)
+
+
+def measure(
+    contenders: Mapping[Key, Launch],
+    clock: Clock,
+    settings: Settings,
+    seed: int,
+    before_last_round: Callable[[], None] = lambda: None,
+) -> dict[Key, Measurement]:
+    """Warm up, then run interleaved rounds until every contender is precise or time is up.
+
+    `before_last_round` runs once, after the stop rule is met; one more round follows it.
+    """
+    order = list(contenders)
+    shuffler = random.Random(seed)
+    n_samples = _warm_up(contenders, clock, settings)
+    measured: dict[Key, Measurement] = {key: Measurement() for key in order}
+    start_s = clock.now_s()
+    for round_index in range(settings.max_rounds):
+        _round(order, contenders, clock, n_samples, shuffler, measured)
+        if round_index + 2 < settings.min_rounds:
+            continue
+        out_of_time = clock.now_s() - start_s > settings.cap_s
+        if out_of_time or all(_precise(m, settings, clock.tick_us) for m in measured.values()):
+            break
+    before_last_round()
+    _round(order, contenders, clock, n_samples, shuffler, measured)
+    return measured
+
+
+def _round(
+    order: list[Key],
+    contenders: Mapping[Key, Launch],
+    clock: Clock,
+    n_samples: Mapping[Key, int],
+    shuffler: random.Random,
+    measured: Mapping[Key, Measurement],
+) -> None:
+    shuffler.shuffle(order)
+    for key in order:
+        batch = clock.batch(contenders[key], n_samples[key])
+        measured[key].add(batch.samples_us)
+        measured[key].hidden &= batch.hidden
+        if batch.sm_mhz:
+            measured[key].sm_mhz.append(batch.sm_mhz)
+
+
+def _precise(measurement: Measurement, settings: Settings, tick_us: float) -> bool:
+    if len(measurement.rounds) < 2:
+        # Nothing believable comes from this one; waiting for it would starve the others.
+        return not measurement.rounds and bool(measurement.rejected)
+    mean, half_width = measurement.half_width(settings.confidence, tick_us)
+    return half_width <= max(settings.precision * mean, tick_us)
+
+
+def _warm_up(contenders: Mapping[Key, Launch], clock: Clock, settings: Settings) -> dict[Key, int]:
+    """Run until clocks are steady; returns how many samples fill each contender's round."""
+    n_samples: dict[Key, int] = {}
+    for key, launch in contenders.items():
+        estimate = sorted(clock.batch(launch, settings.min_samples).samples_us)
+        typical = estimate[len(estimate) // 2]
+        usable = typical if math.isfinite(typical) and typical > 0 else 0.0
+        wanted = settings.round_target_us / (usable + settings.sample_overhead_us)
+        n_samples[key] = max(settings.min_samples, min(settings.max_samples, int(wanted)))
+    totals: list[float] = []
+    start_s = clock.now_s()
+    while True:
+        total = 0.0
+        for key, launch in contenders.items():
+            total += stats.mid_mean(clock.batch(launch, n_samples[key]).samples_us)
+        totals.append(total)
+        elapsed_s = clock.now_s() - start_s
+        if elapsed_s >= settings.warm_max_s or len(totals) >= 1000:
+            return n_samples
+        if elapsed_s >= settings.warm_min_s and _steady(totals, settings.precision):
+            return n_samples
+
+
+def _steady(totals: list[float], precision: float) -> bool:
+    """The last three rounds neither rise nor fall by more than twice the wanted precision."""
+    last = totals[-3:]
+    return len(last) == 3 and max(last) - min(last) <= 2 * precision * min(last)

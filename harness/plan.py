@@ -1,0 +1,139 @@
+"""What a sweep would run: filters, cases, contenders, and how long it should take."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .backends import implementations
+from .protocol import Contender
+from .registry import Registry, RegistryError
+from .spec import BACKENDS, Case, Level, OpSpec
+
+_TERM = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|=|>|<)\s*(\d+)(?:\^(\d+))?\s*$")
+_OPERATORS = {
+    ">=": lambda a, b: a >= b,
+    "<=": lambda a, b: a <= b,
+    "=": lambda a, b: a == b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    ">": lambda a, b: a > b,
+    "<": lambda a, b: a < b,
+}
+
+
+class PlanError(Exception):
+    """A filter that cannot be read or selects nothing, in one line."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What the user asked for; empty means all. `cases` are ANDed comparisons or name globs."""
+
+    ops: Sequence[str] = ()
+    dtypes: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    backends: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One case of one op in one dtype: what one request to the worker runs."""
+
+    spec: OpSpec
+    case: Case
+    dtype: str
+    contenders: tuple[Contender, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.spec.stem} {self.case.name} {self.dtype}"
+
+
+def matches(case: Case, expressions: Sequence[str]) -> bool:
+    """Does `case` fulfil every expression, such as "N>=4096", "M=2^13" or the glob "2^2*"?"""
+    return all(
+        _matches_one(case, term) for text in expressions for term in re.split(r"[,;&]", text)
+    )
+
+
+def _matches_one(case: Case, expression: str) -> bool:
+    found = _TERM.match(expression)
+    if not found:
+        if any(sign in expression for sign in "<>=!"):
+            raise PlanError(
+                f"--case {expression!r}: not understood, wanted DIM>=NUMBER such as 'N>=4096' or "
+                "'N=2^20', joined by commas, or a glob on the case's name"
+            )
+        return fnmatch.fnmatchcase(case.name, expression.strip())
+    dim, operator, base, exponent = found.groups()
+    if dim not in case.dims:
+        return False
+    wanted = int(base) ** int(exponent) if exponent else int(base)
+    return bool(_OPERATORS[operator](case.dims[dim], wanted))
+
+
+def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False) -> list[Unit]:
+    """The units to run, smallest first within an op; with `tests` the test cases.
+
+    Raises PlanError when a filter names something unknown or nothing is left.
+    """
+    _refuse_unknown("--op", filters.ops, registry.stems)
+    _refuse_unknown("--backend", filters.backends, BACKENDS)
+    specs = [registry.spec(stem) for stem in registry.stems if stem in (filters.ops or [stem])]
+    known_dtypes = sorted({dtype for spec in specs for dtype in spec.dtypes})
+    _refuse_unknown("--dtype", filters.dtypes, known_dtypes)
+    units = [
+        Unit(spec, case, dtype, _contenders(spec, case, filters, level, tests))
+        for spec in specs
+        for case in (spec.test_cases if tests else _selected(spec, filters, level))
+        if matches(case, filters.cases)
+        for dtype in spec.dtypes
+        if dtype in (filters.dtypes or [dtype])
+    ]
+    units = [unit for unit in units if unit.contenders]
+    if not units:
+        raise PlanError(
+            f"nothing matches ops={list(filters.ops) or 'all'} "
+            f"dtypes={list(filters.dtypes) or 'all'} "
+            f"cases={list(filters.cases) or 'all'}; `python -m harness list` shows what there is"
+        )
+    return units
+
+
+def _selected(spec: OpSpec, filters: Filters, level: Level) -> tuple[Case, ...]:
+    # A --case filter is a wish for exactly those cases, whatever level they belong to.
+    return spec.bench_cases if filters.cases else spec.bench_cases_at(level)
+
+
+def _contenders(
+    spec: OpSpec, case: Case, filters: Filters, level: Level, tests: bool
+) -> tuple[Contender, ...]:
+    if tests:
+        names: tuple[str, ...] = ("cuda", "triton")
+    else:
+        names = implementations(spec, case, everywhere=level == "full")
+    return tuple(Contender(name) for name in names if name in (filters.backends or BACKENDS))
+
+
+def _refuse_unknown(option: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            raise PlanError(f"{option} {name!r}: unknown, wanted one of {', '.join(known)}")
+
+
+def estimate_s(units: Sequence[Unit], level: Level) -> float:
+    """Seconds a sweep should take on a GPU: measured means per unit, not a promise."""
+    per_contender = 0.25 if level == "quick" else 0.55
+    roofs_and_start = 25.0
+    compiles = sum(3.0 for unit in units for c in unit.contenders if c.backend == "compile")
+    return (
+        roofs_and_start
+        + compiles
+        + sum(0.6 + per_contender * len(unit.contenders) for unit in units)
+    )
+
+
+__all__ = ["Filters", "PlanError", "RegistryError", "Unit", "estimate_s", "matches", "plan"]

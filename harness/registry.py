@@ -1,0 +1,103 @@
+"""Stems to specs and kernels. The only file that knows the folders' names.
+
+A root is a folder with `harness/specs/<stem>.py` and `triton_kernels/<stem>.py`; the first is
+this repository, `--kernels DIR` adds others, whose CUDA side must be built by themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from pathlib import Path
+
+from .spec import OpSpec
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+# The import name triton_kernels belongs to a package of the Triton project, so ours are loaded
+# by path under this one.
+_TRITON_PACKAGE = "harness._triton"
+
+
+class RegistryError(Exception):
+    """A stem, root or spec that cannot be used, in one line."""
+
+
+class Registry:
+    """The ops found under `roots`, in alphabetical order of their stems."""
+
+    def __init__(self, extra_roots: tuple[Path, ...] = ()) -> None:
+        self.roots = (REPOSITORY, *(root.resolve() for root in extra_roots))
+        self._spec_files: dict[str, Path] = {}
+        for root in self.roots:
+            files = sorted((root / "harness" / "specs").glob("[a-z]*.py"))
+            if not files and root != REPOSITORY:
+                raise RegistryError(
+                    f"--kernels {root}: found no spec, wanted harness/specs/<stem>.py under it; "
+                    "see docs/adding-a-kernel.md"
+                )
+            for file in files:
+                if file.stem in self._spec_files:
+                    raise RegistryError(
+                        f"op {file.stem!r} is defined twice: {self._spec_files[file.stem]} and "
+                        f"{file}; rename one"
+                    )
+                self._spec_files[file.stem] = file
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        return tuple(sorted(self._spec_files))
+
+    def spec(self, stem: str) -> OpSpec:
+        """The spec of `stem`; RegistryError where there is none or it is malformed."""
+        if stem not in self._spec_files:
+            raise RegistryError(f"unknown op {stem!r}; known ops: {', '.join(self.stems)}")
+        file = self._spec_files[stem]
+        module = _load_by_path(f"harness.specs.{stem}", file)
+        spec = getattr(module, "SPEC", None)
+        if not isinstance(spec, OpSpec) or spec.stem != stem:
+            raise RegistryError(f"{file}: wanted SPEC = OpSpec(stem={stem!r}, ...)")
+        return spec
+
+    def files(self, stem: str) -> dict[str, Path]:
+        """The op's three files by role; a role whose file is missing is left out."""
+        root = self._spec_files[stem].parents[2]
+        candidates = {
+            "cuda": root / "csrc" / f"{stem}.cu",
+            "triton": root / "triton_kernels" / f"{stem}.py",
+            "spec": self._spec_files[stem],
+        }
+        return {role: path for role, path in candidates.items() if path.is_file()}
+
+    def triton_module(self, stem: str) -> types.ModuleType:
+        """The Triton file of `stem`, imported (needs triton)."""
+        return load_triton(stem, self._spec_files[stem].parents[2])
+
+
+def load_triton(stem: str, root: Path = REPOSITORY) -> types.ModuleType:
+    """Import `triton_kernels/<stem>.py` of `root` by path as `harness._triton.<stem>`."""
+    folder = root / "triton_kernels"
+    package = sys.modules.get(_TRITON_PACKAGE)
+    if package is None:
+        package = types.ModuleType(_TRITON_PACKAGE)
+        package.__path__ = []
+        sys.modules[_TRITON_PACKAGE] = package
+    if str(folder) not in package.__path__:
+        package.__path__.append(str(folder))
+    return importlib.import_module(f"{_TRITON_PACKAGE}.{stem}")
+
+
+def _load_by_path(name: str, file: Path) -> types.ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, file)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise RegistryError(f"{file}: cannot be imported: {error}") from error
+    return module

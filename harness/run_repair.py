@@ -1,0 +1,149 @@
+"""Bringing an interrupted run folder back to its last whole row before it is continued."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from harness.schema import (
+    BENCH_NAME,
+    COLUMNS,
+    KEY,
+    ROUNDS_NAME,
+    SAMPLES_NAME,
+    SCHEMA_VERSION,
+    ResultsError,
+)
+
+_CHUNK = 1 << 20
+
+
+def major(version: object) -> str:
+    """Return the part of a schema version that a reader must know."""
+    return str(version).partition(".")[0]
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """Return a run's meta.json.
+
+    Raises ResultsError when the file is missing, is not a JSON object, or names a schema that
+    this reader does not know.
+    """
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultsError(
+            f"{path} is missing; a run is bench.csv, rounds.csv and meta.json together"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path} is not readable JSON: {error}; copy the run again") from error
+    version = meta.get("schema") if isinstance(meta, dict) else None
+    if version is None:
+        raise ResultsError(
+            f"{path} names no schema; this reader knows {major(SCHEMA_VERSION)}.x: was it written "
+            "by this harness?"
+        )
+    if major(version) != major(SCHEMA_VERSION):
+        raise ResultsError(
+            f"{path} has schema {version}, this reader knows {major(SCHEMA_VERSION)}.x; use the "
+            "harness version that wrote it"
+        )
+    return dict(meta)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`; a kill leaves either the old or the new content."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def whole_lines(data: bytes) -> bytes:
+    """Return `data` without a last line that lacks its newline: the one a kill interrupted."""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def repair(run_dir: Path) -> set[tuple[str, ...]]:
+    """Cut all files back to the last row that bench.csv holds whole; return the rows' keys.
+
+    Does nothing in an empty folder. Raises ResultsError when bench.csv has other columns.
+    """
+    bench = run_dir / BENCH_NAME
+    if not bench.exists():
+        for name in (ROUNDS_NAME, SAMPLES_NAME):
+            (run_dir / name).unlink(missing_ok=True)
+        return set()
+    data = bench.read_bytes()
+    whole = whole_lines(data)
+    if len(whole) != len(data):
+        os.truncate(bench, len(whole))
+    lines = list(csv.reader(whole.decode().splitlines()))
+    if lines and tuple(lines[0]) != COLUMNS:
+        raise ResultsError(
+            f"{bench} has other columns than schema {SCHEMA_VERSION}; choose another folder"
+        )
+    rows = [dict(zip(COLUMNS, line, strict=True)) for line in lines[1:]]
+    keys = {tuple(row[c] for c in KEY) for row in rows}
+    if len(keys) != len(rows):
+        raise ResultsError(f"{bench} holds a key twice; choose another folder")
+    _cut_rounds(run_dir / ROUNDS_NAME, len(rows))
+    _cut_samples(run_dir / SAMPLES_NAME, len(rows))
+    return keys
+
+
+def _cut_rounds(path: Path, n_rows: int) -> None:
+    """Keep the header and the lines of rows below `n_rows`."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    lines = whole_lines(data).splitlines(keepends=True)
+    kept = lines[:1] + [x for x in lines[1:] if int(x.partition(b",")[0]) < n_rows]
+    if b"".join(kept) != data:
+        write_atomically(path, b"".join(kept))
+
+
+def _cut_samples(path: Path, n_rows: int) -> None:
+    """Cut the file after its last whole gzip member that belongs to a row below `n_rows`.
+
+    Each row is one member; appending behind a torn member would make the rest unreadable.
+    """
+    if not path.exists():
+        return
+    end = 0
+    with open(path, "rb") as stream:
+        while True:
+            head, size = _next_member(stream.read, end, stream.seek)
+            row = head.partition(b",")[0]
+            if not size or (row.isdigit() and int(row) >= n_rows):
+                break
+            end += size
+    os.truncate(path, end)
+
+
+def _next_member(read: Any, start: int, seek: Any) -> tuple[bytes, int]:
+    """Return a gzip member's first bytes and compressed size; size 0 for a torn one or the end."""
+    seek(start)
+    unpack = zlib.decompressobj(wbits=31)
+    head, size = b"", 0
+    while not unpack.eof:
+        chunk = read(_CHUNK)
+        if not chunk:
+            return head, 0
+        try:
+            text = unpack.decompress(chunk)
+        except zlib.error:
+            return head, 0
+        head = head or text[:32]
+        size += len(chunk) - len(unpack.unused_data)
+    return head, size

@@ -1,0 +1,244 @@
+"""Writing one run's folder so that a kill, a full disk or a second writer costs at most one row."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from harness import run_repair
+from harness.run_lock import RunLock
+from harness.schema import (
+    BENCH_NAME,
+    COLUMNS,
+    KEY,
+    META_NAME,
+    ROUNDS_COLUMNS,
+    ROUNDS_NAME,
+    SAMPLES_COLUMNS,
+    SAMPLES_NAME,
+    SCHEMA_VERSION,
+    ResultsError,
+    meta_fact,
+    row_cells,
+)
+
+# Rows measured under different values of these do not belong in one table.
+_FIXED_ON_RESUME = ("gpu name", "driver", "torch", "triton", "nvcc", "nvcc flags", "seed")
+
+
+def _csv_bytes(lines: Iterable[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue().encode()
+
+
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `old` updated by `new`, folder by folder: a resume keeps earlier cases' clocks."""
+    merged = dict(old)
+    for name, value in new.items():
+        before = merged.get(name)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        merged[name] = _merge(before, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+class RunWriter:
+    """Appends rows to one run folder; only one writer at a time, in one process.
+
+    A row's samples and round means reach the disk before its line in bench.csv does, so a row
+    that a reader sees always has its rounds. Row ids are 0-based positions in bench.csv.
+    """
+
+    def __init__(self, run_dir: Path, meta: dict[str, Any], lock: RunLock, keys: set[Any]) -> None:
+        """Use RunWriter.create; this only stores what it prepared."""
+        self.run_dir = run_dir
+        self._meta = meta
+        self._lock = lock
+        self._keys = keys
+        # Unbuffered: a failed write must not be tried again when the object is collected.
+        self._files: dict[str, BinaryIO] = {
+            name: open(run_dir / name, "ab", buffering=0)  # noqa: SIM115  # closed in close()
+            for name in (SAMPLES_NAME, ROUNDS_NAME, BENCH_NAME)
+        }
+
+    @classmethod
+    def create(cls, run_dir: Path, meta: Mapping[str, Any], resume: bool = False) -> RunWriter:
+        """Start a run in `run_dir`, or continue the one in it when `resume` is true.
+
+        `meta` is JSON-able; the schema version and `complete: false` are added.
+        Raises ResultsError when the folder holds a run and resume is false, when another writer
+        has it, when the earlier rows come from another machine, or when it cannot be written.
+        """
+        run_dir = Path(run_dir)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            lock = RunLock(run_dir)
+        except OSError as error:
+            raise _cannot_write(run_dir, error) from error
+        try:
+            held = [n for n in (BENCH_NAME, META_NAME) if (run_dir / n).exists()]
+            if held and not resume:
+                raise ResultsError(
+                    f"{run_dir} already holds a run ({', '.join(held)}); continue it with "
+                    "--resume, or choose another folder"
+                )
+            return cls._open(run_dir, dict(meta), lock)
+        except OSError as error:
+            lock.release()
+            raise _cannot_write(run_dir, error) from error
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def _open(cls, run_dir: Path, meta: dict[str, Any], lock: RunLock) -> RunWriter:
+        if (run_dir / META_NAME).exists():
+            old = run_repair.read_meta(run_dir / META_NAME)
+            _refuse_other_machine(run_dir, old, meta)
+            meta = _merge(old, meta)
+        keys = run_repair.repair(run_dir)
+        writer = cls(run_dir, meta, lock, keys)
+        try:
+            writer._start_files()
+            writer._write_meta(complete=False)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @property
+    def done_keys(self) -> set[tuple[str, ...]]:
+        """The KEY tuples of all rows in bench.csv, whatever their status."""
+        return set(self._keys)
+
+    def append(
+        self,
+        row: Mapping[str, object],
+        round_means_us: Sequence[float] = (),
+        samples_us: Sequence[Sequence[float]] = (),
+    ) -> int:
+        """Write one row, its round means and its samples (one sequence a round); return its id.
+
+        Times in microseconds. Raises ResultsError for a row that breaks the schema (nothing is
+        written then) and for a failing disk (the files are cut back to the last whole row).
+        """
+        cells = row_cells(row)
+        key = tuple(cells[COLUMNS.index(c)] for c in KEY)
+        if key in self._keys:
+            raise ResultsError(f"row {'/'.join(key)} is in the run already; each key is kept once")
+        _check_rounds(cells[COLUMNS.index("status")], round_means_us, samples_us)
+        row_id = len(self._keys)
+        # Round numbers are written even where a mean is NaN: an invalid row keeps what was seen.
+        means = [(str(row_id), str(r), repr(float(m))) for r, m in enumerate(round_means_us)]
+        times = [
+            (str(row_id), str(r), repr(float(t))) for r, ts in enumerate(samples_us) for t in ts
+        ]
+        packed = gzip.compress(_csv_bytes(times), mtime=0) if times else b""
+        self._commit(
+            {SAMPLES_NAME: packed, ROUNDS_NAME: _csv_bytes(means), BENCH_NAME: _csv_bytes([cells])}
+        )
+        self._keys.add(key)
+        return row_id
+
+    def finish(self, meta: Mapping[str, Any] | None = None) -> None:
+        """Merge `meta` into what create() got, mark the run complete, and close it."""
+        self._meta = _merge(self._meta, meta or {})
+        try:
+            self._write_meta(complete=True)
+        except OSError as error:
+            raise _cannot_write(self.run_dir, error) from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Release the files and the lock; without finish() the run stays incomplete."""
+        for stream in self._files.values():
+            stream.close()
+        self._lock.release()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start_files(self) -> None:
+        headers = {
+            SAMPLES_NAME: gzip.compress(_csv_bytes([SAMPLES_COLUMNS]), mtime=0),
+            ROUNDS_NAME: _csv_bytes([ROUNDS_COLUMNS]),
+            BENCH_NAME: _csv_bytes([COLUMNS]),
+        }
+        self._commit({n: h for n, h in headers.items() if not (self.run_dir / n).stat().st_size})
+
+    def _commit(self, chunks: Mapping[str, bytes]) -> None:
+        """Append each chunk to its file in the order given, each on disk before the next."""
+        sizes = {name: os.fstat(self._files[name].fileno()).st_size for name in chunks}
+        try:
+            for name, chunk in chunks.items():
+                view = memoryview(chunk)
+                while view:
+                    view = view[self._files[name].write(view) :]
+                os.fsync(self._files[name].fileno())
+        except OSError as error:
+            for name, size in sizes.items():
+                os.ftruncate(self._files[name].fileno(), size)
+            raise _cannot_write(self.run_dir, error) from error
+
+    def _write_meta(self, complete: bool) -> None:
+        meta = {k: v for k, v in self._meta.items() if k not in ("schema", "complete")}
+        body = {"schema": SCHEMA_VERSION, **meta, "complete": complete}
+        try:
+            text = json.dumps(body, indent=2, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ResultsError(
+                f"meta is not JSON: {error}; pass numbers, strings, lists, None"
+            ) from error
+        run_repair.write_atomically(self.run_dir / META_NAME, (text + "\n").encode())
+
+
+def _refuse_other_machine(run_dir: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    for field in _FIXED_ON_RESUME:
+        before, now = meta_fact(old, field), meta_fact(new, field)
+        if before is not None and now is not None and before != now:
+            raise ResultsError(
+                f"{run_dir} was begun with {field} {before!r}, this is {now!r}; rows of both do "
+                "not belong in one run: choose another folder"
+            )
+
+
+def _check_rounds(status: str, means: Sequence[float], samples: Sequence[Sequence[float]]) -> None:
+    if len(samples) not in (0, len(means)):
+        raise ResultsError(
+            f"got samples of {len(samples)} rounds with {len(means)} round means; want one "
+            "sequence of samples a round, or none"
+        )
+    if status != "ok":
+        return
+    if not len(means):
+        raise ResultsError("got an ok row without round means; use status untimed")
+    bad = [v for vs in (means, *samples) for v in vs if not (math.isfinite(v) and v > 0)]
+    if bad:
+        raise ResultsError(
+            f"got the time {bad[0]!r} us in an ok row, want a finite time above 0; use status "
+            "invalid and put the raw value into reason"
+        )
+
+
+def _cannot_write(run_dir: Path, error: OSError) -> ResultsError:
+    return ResultsError(
+        f"cannot write {run_dir}: {error.strerror or error}; rows written so far are kept: free "
+        "space or permissions, then continue with --resume"
+    )

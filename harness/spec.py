@@ -1,0 +1,145 @@
+"""What an op is: frozen facts that every other part of the harness reads and none repeats.
+
+Importing this module or any spec needs neither torch nor triton; the callables import torch
+when they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors = dict[str, "torch.Tensor"]
+Config = dict[str, int]
+Level = Literal["quick", "default", "full"]
+
+LEVELS: tuple[Level, ...] = ("quick", "default", "full")
+BACKENDS = ("cuda", "triton", "torch", "compile", "library")
+ITEMSIZE = {"f32": 4, "bf16": 2, "f16": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of an op's sweep.
+
+    `dims` are extents in elements. `layout` names the view that `make_inputs` builds
+    ("contiguous", "offset1", ...). A bench case runs from its `level` upwards: a "quick" case
+    also runs by default and in full. `baselines` marks the cases on which torch.compile and
+    the library run by default.
+    """
+
+    dims: Mapping[str, int]
+    layout: str = "contiguous"
+    level: Level = "full"
+    baselines: bool = False
+
+    @property
+    def dims_text(self) -> str:
+        return ";".join(f"{name}={extent}" for name, extent in self.dims.items())
+
+    @property
+    def name(self) -> str:
+        suffix = "" if self.layout == "contiguous" else f":{self.layout}"
+        return "x".join(short_extent(extent) for extent in self.dims.values()) + suffix
+
+
+def short_extent(extent: int) -> str:
+    """`2^20` for a large power of two, `2^28-1` for its neighbour below, else the number."""
+    if extent >= 1 << 16:
+        for offset, text in ((0, ""), (1, "-1")):
+            whole = extent + offset
+            if whole & (whole - 1) == 0:
+                return f"2^{whole.bit_length() - 1}{text}"
+    return str(extent)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far one dtype's output may lie from float64.
+
+    Elementwise: |got - reference| <= output_ulps * eps(dtype) * |reference|
+    + eps(float32) * OpSpec.accumulation(...). Bias: the summed signed error, in ulps of the
+    summed magnitude, stays within `bias_ulps` plus sampling noise. `reason` says why.
+    """
+
+    output_ulps: float
+    bias_ulps: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """All facts of one op.
+
+    `make_inputs(case, dtype, device, seed)` returns the tensors named in `arguments`, in that
+    order, without the output. `output_shape(case)` is the shape of `out`. `reference(tensors)`
+    is float64. `accumulation(tensors, reference)` is the magnitude that float32 arithmetic
+    inside the op rounds at, elementwise. `bytes_read`, `bytes_written` and `flops` count the
+    distinct bytes and the model operations of a case. `eager(*tensors)` is the plain torch
+    expression; `library(*tensors, out)` the best fused library call, None where `absent` says
+    why. `absent` maps a backend to the reason it has no implementation. `low_precision`
+    is the op computed carelessly in its own dtype: the checker must refuse it. `tuning` maps
+    a backend to the configurations worth trying on a case in a dtype. `sweep_dim` is the
+    extent that the bench cases vary.
+    """
+
+    stem: str
+    family: Literal["elementwise", "row_reduction", "matmul"]
+    formula: str
+    arguments: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    bench_cases: tuple[Case, ...]
+    test_cases: tuple[Case, ...]
+    make_inputs: Callable[[Case, str, str, int], Tensors]
+    output_shape: Callable[[Case], tuple[int, ...]]
+    reference: Callable[[Tensors], torch.Tensor]
+    accumulation: Callable[[Tensors, torch.Tensor], torch.Tensor]
+    bytes_read: Callable[[Case, str], int]
+    bytes_written: Callable[[Case, str], int]
+    flops: Callable[[Case], int]
+    tolerances: Mapping[str, Tolerance]
+    eager: Callable[..., torch.Tensor]
+    library: Callable[..., Any] | None = None
+    low_precision: Callable[[Tensors], torch.Tensor] | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    omitted_mutants: Mapping[str, str] = field(default_factory=dict)
+    tuning: Mapping[str, Callable[[Case, str], Sequence[Config]]] = field(default_factory=dict)
+    compute_bound: bool = False
+    math_mode: str = "ieee"
+    distribution: str = "normal(0,1)"
+    sweep_dim: str = ""
+
+    def bench_cases_at(self, level: Level) -> tuple[Case, ...]:
+        wanted = LEVELS[: LEVELS.index(level) + 1]
+        return tuple(case for case in self.bench_cases if case.level in wanted)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    import torch
+
+    return {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[name]
+
+
+def random_tensor(
+    shape: tuple[int, ...], dtype: str, device: str, seed: int, scale: float = 1.0
+) -> torch.Tensor:
+    """Normal values times `scale`, drawn in float32 and rounded once to `dtype`."""
+    import torch
+
+    generator = torch.Generator(device=device).manual_seed(seed)
+    values = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+    return values.mul_(scale).to(torch_dtype(dtype))
+
+
+def view_from_element(tensor: torch.Tensor, start: int) -> torch.Tensor:
+    """The same 1-D values in storage that begins `start` elements earlier: a misaligned view."""
+    import torch
+
+    storage = torch.empty(tensor.numel() + start, dtype=tensor.dtype, device=tensor.device)
+    view = storage[start:]
+    view.copy_(tensor)
+    return view

@@ -1,0 +1,1 @@
+"""One module per op; each defines SPEC, the facts of that op."""

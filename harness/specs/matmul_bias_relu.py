@@ -1,0 +1,155 @@
+"""matmul_bias_relu: relu(x @ w + b) in one kernel; torch eager runs three.
+
+M and N are fixed while K is swept: the fusion saves two round trips over an M x N output, so it
+matters most where the product itself is short.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.spec import ITEMSIZE, Case, Config, OpSpec, Tensors, Tolerance, random_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _bench_case(mn: int, k: int) -> Case:
+    if mn == 8192 and k in (512, 2048):
+        return Case({"M": mn, "N": mn, "K": k}, level="quick", baselines=True)
+    if mn == 8192 and k in (1024, 8192):
+        return Case({"M": mn, "N": mn, "K": k}, level="default", baselines=k == 8192)
+    return Case({"M": mn, "N": mn, "K": k})
+
+
+BENCH_CASES = tuple(
+    _bench_case(mn, k) for mn in (2048, 4096, 8192) for k in (256, 512, 1024, 2048, 4096, 8192)
+)
+
+# K = 0 leaves relu(b); extents around and off the tile and off the 16-byte vector, on each
+# side alone and on all three; a long K shows a careless accumulator.
+TEST_CASES = tuple(
+    Case({"M": m, "N": n, "K": k})
+    for m, n, k in (
+        (0, 16, 16),
+        (16, 0, 16),
+        (5, 7, 0),
+        (1, 1, 1),
+        (16, 16, 16),
+        (128, 128, 64),
+        (127, 128, 64),
+        (128, 129, 64),
+        (128, 128, 65),
+        (33, 31, 127),
+        (257, 264, 72),
+        (64, 64, 4096),
+        (300, 1000, 520),
+    )
+)
+
+
+def make_inputs(case: Case, dtype: str, device: str, seed: int) -> Tensors:
+    m, n, k = case.dims["M"], case.dims["N"], case.dims["K"]
+    return {
+        "x": random_tensor((m, k), dtype, device, seed),
+        # 1/sqrt(K) keeps the product's variance at one, so that relu and b both matter.
+        "w": random_tensor((k, n), dtype, device, seed + 1, scale=max(k, 1) ** -0.5),
+        "b": random_tensor((n,), dtype, device, seed + 2),
+    }
+
+
+def reference(tensors: Tensors) -> torch.Tensor:
+    return (tensors["x"].double() @ tensors["w"].double() + tensors["b"].double()).relu()
+
+
+def accumulation(tensors: Tensors, reference: torch.Tensor) -> torch.Tensor:
+    """float32 magnitude: sum of |x||w| + |b|, times the growth of K rounded additions.
+
+    sqrt(K) is the usual growth of random roundings; tensor cores also truncate once every 16
+    terms, which K / 16 of a partial sum of size sqrt(K) stays under.
+    """
+    k = tensors["x"].shape[1]
+    magnitude = tensors["x"].double().abs() @ tensors["w"].double().abs()
+    growth: float = 4.0 + max(k, 1) ** 0.5
+    return (magnitude + tensors["b"].double().abs()) * growth
+
+
+def eager(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (x @ w + b).relu()
+
+
+def library(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """cublasLt with its bias + relu epilogue."""
+    import torch
+
+    return torch._addmm_activation(b, x, w, use_gelu=False, out=out)
+
+
+def _low_precision(tensors: Tensors) -> torch.Tensor:
+    """Sixteen partial products summed in the output's dtype."""
+    x, w, b = tensors["x"], tensors["w"], tensors["b"]
+    total = b.expand(x.shape[0], w.shape[1]).clone()
+    for k in range(0, x.shape[1], 16):
+        total += (x[:, k : k + 16].float() @ w[k : k + 16].float()).to(x.dtype)
+    return total.relu()
+
+
+def _cuda_configs(case: Case, dtype: str) -> list[Config]:
+    return []
+
+
+def _triton_configs(case: Case, dtype: str) -> list[Config]:
+    """Tiles that fit the 227 KB of shared memory a Hopper block may use."""
+    return [
+        {
+            "BLOCK_M": block_m,
+            "BLOCK_N": block_n,
+            "BLOCK_K": block_k,
+            "GROUP_M": 8,
+            "num_warps": warps,
+            "num_stages": stages,
+        }
+        for block_m, block_n, warps in (
+            (128, 128, 4),
+            (128, 128, 8),
+            (128, 256, 8),
+            (256, 128, 8),
+            (64, 256, 4),
+        )
+        for block_k in (32, 64, 128)
+        for stages in (3, 4)
+        if (block_m + block_n) * block_k * stages * ITEMSIZE[dtype] <= 227 * 1024
+    ]
+
+
+SPEC = OpSpec(
+    stem="matmul_bias_relu",
+    family="matmul",
+    formula="out = relu(x @ w + b)",
+    arguments=("x", "w", "b"),
+    dtypes=("bf16", "f16"),
+    bench_cases=BENCH_CASES,
+    test_cases=TEST_CASES,
+    make_inputs=make_inputs,
+    output_shape=lambda case: (case.dims["M"], case.dims["N"]),
+    reference=reference,
+    accumulation=accumulation,
+    bytes_read=lambda case, dtype: (
+        (case.dims["M"] * case.dims["K"] + case.dims["K"] * case.dims["N"] + case.dims["N"])
+        * ITEMSIZE[dtype]
+    ),
+    bytes_written=lambda case, dtype: case.dims["M"] * case.dims["N"] * ITEMSIZE[dtype],
+    flops=lambda case: 2 * case.dims["M"] * case.dims["N"] * case.dims["K"],
+    tolerances={
+        "bf16": Tolerance(0.5, 0.05, "float32 accumulation and epilogue, one rounding to bf16"),
+        "f16": Tolerance(0.5, 0.05, "float32 accumulation and epilogue, one rounding to f16"),
+    },
+    eager=eager,
+    library=library,
+    low_precision=_low_precision,
+    compute_bound=True,
+    math_mode="fp32_accumulate",
+    distribution="x,b normal(0,1); w normal(0,1/K)",
+    tuning={"cuda": _cuda_configs, "triton": _triton_configs},
+    sweep_dim="K",
+)

@@ -1,0 +1,210 @@
+"""Intervals and verdicts from round means: pure NumPy, one row at a time or whole columns at once.
+
+Rounds are the independent units. Samples within a round share clocks and placement, and event
+times are quantised and tie, so an interval over samples would be too narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.99
+VERDICTS = ("SLOWER", "MISSING", "FASTER", "UNCLEAR", "SAME")
+
+# Used when a run has no A/A record of its own: (times below this, relative floor). Conservative:
+# a short kernel's time is mostly launch and timer ticks, which differ between processes.
+DEFAULT_NOISE_FLOORS: tuple[tuple[float, float], ...] = (
+    (10.0, 0.05),
+    (100.0, 0.02),
+    (math.inf, 0.01),
+)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A time ratio new/base (above 1: new is slower) with its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+class Moments(NamedTuple):
+    """Of each row's log round means: count, mean, variance, and the relative size of one tick."""
+
+    n_rounds: Floats
+    mean: Floats
+    variance: Floats
+    tick: Floats
+
+
+def t_quantile(probability: float, df: ArrayLike) -> Floats:
+    """Return Student's t quantiles for 0.5 < probability < 1, elementwise over `df` >= 1.
+
+    Hill's expansion (CACM algorithm 396); exact for df 1 and 2, within 0.1 % from 3 on,
+    and too wide between whole df below 3, the safe side. It spares
+    the timing loop a SciPy import, which a GPU box may lack.
+    """
+    n = np.maximum(np.asarray(df, dtype=np.float64), 1.0)
+    p = 2.0 * (1.0 - probability)
+    with np.errstate(all="ignore"):
+        a = 1.0 / (n - 0.5)
+        b = 48.0 / a**2
+        c = ((20700.0 * a / b - 98.0) * a - 16.0) * a + 96.36
+        d = ((94.5 / (b + c) - 3.0) / b + 1.0) * np.sqrt(a * math.pi / 2.0) * n
+        y = (d * p) ** (2.0 / n)
+        tail = 1.0 / (((n + 6.0) / (n * y) - 0.089 * d - 0.822) * (n + 2.0) * 3.0) + 0.5 / (n + 4)
+        far = (tail * y - 1.0) * (n + 1.0) / (n + 2.0) + 1.0 / y
+        x = _normal_quantile(p / 2.0)
+        x2 = x * x
+        c = np.where(n < 5.0, c + 0.3 * (n - 4.5) * (x + 0.6), c)
+        c = (((0.05 * d * x - 5.0) * x - 7.0) * x - 2.0) * x + b + c
+        near = (((((0.4 * x2 + 6.3) * x2 + 36.0) * x2 + 94.5) / c - x2 - 3.0) / b + 1.0) * x
+        near = np.expm1(a * near * near)
+        t = np.sqrt(n * np.where(y > 0.05 + a, near, far))
+    exact_1 = math.tan(math.pi * (probability - 0.5))
+    exact_2 = math.sqrt(2.0 / (p * (2.0 - p)) - 2.0)
+    return np.asarray(np.where(n < 2.0, exact_1, np.where(n < 3.0, exact_2, t)), dtype=np.float64)
+
+
+def _normal_quantile(tail: float) -> float:
+    """Return the (negative) standard normal quantile of a lower tail."""
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(tail)
+
+
+def mid_mean(samples: ArrayLike) -> float:
+    """Return the mean of the middle half of `samples` (unit kept); NaN when there are none.
+
+    Insensitive to stray slow launches like a median, but not stuck on one timer tick like it.
+    """
+    values = np.sort(np.asarray(samples, dtype=np.float64).ravel())
+    if values.size == 0:
+        return math.nan
+    cut = values.size // 4
+    return float(values[cut : values.size - cut].mean())
+
+
+def mean_interval(
+    round_means: ArrayLike, confidence: float = CONFIDENCE, tick: float = 0.0
+) -> tuple[float, float]:
+    """Return (mean, half width) of the t interval of the rounds' mid-means, unit kept.
+
+    The half width is never below one timer `tick`, and infinite for fewer than two rounds: nothing
+    is known about their spread then. Without rounds the mean is NaN.
+    """
+    values = np.asarray(round_means, dtype=np.float64).ravel()
+    if values.size == 0:
+        return math.nan, math.inf
+    mean = float(values.mean())
+    if values.size < 2:
+        return mean, math.inf
+    error = float(values.std(ddof=1)) / math.sqrt(values.size)
+    t = float(t_quantile(0.5 + confidence / 2.0, values.size - 1))
+    return mean, max(t * error, tick)
+
+
+def moments(rounds: Any, n_rows: int, tick_us: float = 0.0) -> Moments:
+    """Return the moments of each row 0..n_rows-1 from a rounds table (row, mean_us).
+
+    Rounds with times <= 0 or NaN make their row's moments NaN: no interval is made of them.
+    """
+    row = np.asarray(rounds["row"], dtype=np.int64)
+    times = np.asarray(rounds["mean_us"], dtype=np.float64)
+    with np.errstate(all="ignore"):
+        logs = np.where(times > 0, np.log(times), np.nan)
+        count = np.bincount(row, minlength=n_rows).astype(np.float64)
+        mean = np.bincount(row, logs, minlength=n_rows) / count
+        # Second pass around the mean: exact ties give exactly zero variance.
+        squares = np.bincount(row, (logs - mean[row]) ** 2, minlength=n_rows)
+        variance = squares / (count - 1.0)
+        tick = tick_us / np.exp(mean)
+    return Moments(count, mean, variance, tick)
+
+
+def welch(base: Moments, new: Moments, confidence: float = CONFIDENCE) -> tuple[Floats, ...]:
+    """Return (ratio, low, high) of new/base for aligned rows, by Welch's t interval on the logs.
+
+    Never narrower than one timer tick on either side. (0, inf) where a side has fewer than two
+    rounds; NaN where a side has none.
+    """
+    with np.errstate(all="ignore"):
+        share_base = base.variance / base.n_rounds
+        share_new = new.variance / new.n_rounds
+        total = share_base + share_new
+        df = total**2 / (
+            share_base**2 / (base.n_rounds - 1.0) + share_new**2 / (new.n_rounds - 1.0)
+        )
+        df = np.where(np.isfinite(df), df, np.minimum(base.n_rounds, new.n_rounds) - 1.0)
+        half = t_quantile(0.5 + confidence / 2.0, df) * np.sqrt(total)
+        half = np.maximum(half, np.maximum(base.tick, new.tick))
+        log_ratio = new.mean - base.mean
+        lone = (base.n_rounds < 2) | (new.n_rounds < 2)
+        half = np.where(lone & np.isfinite(log_ratio), np.inf, half)
+        return np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half)
+
+
+def ratio_interval(
+    base_round_means: ArrayLike,
+    new_round_means: ArrayLike,
+    confidence: float = CONFIDENCE,
+    tick_us: float = 0.0,
+) -> Ratio:
+    """Return the time ratio new/base of two lists of round means (us) with its interval.
+
+    The ratio is that of the geometric means, so that swapping the sides gives its reciprocal.
+    """
+    sides = []
+    for means in (base_round_means, new_round_means):
+        values = np.asarray(means, dtype=np.float64).ravel()
+        table = {"row": np.zeros(values.size, dtype=np.int64), "mean_us": values}
+        sides.append(moments(table, 1, tick_us))
+    ratio, low, high = welch(sides[0], sides[1], confidence)
+    return Ratio(float(ratio[0]), float(low[0]), float(high[0]))
+
+
+def verdicts(low: ArrayLike, high: ArrayLike, band: ArrayLike) -> NDArray[np.str_]:
+    """Return FASTER, SLOWER, SAME or UNCLEAR for ratio intervals against relative bands.
+
+    The whole interval has to lie beyond the band to be called, within it to be SAME; the band is
+    symmetric in the logarithm, so swapping the sides swaps FASTER and SLOWER and nothing else.
+    """
+    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    edge = 1.0 + np.asarray(band, dtype=np.float64)
+    choices = [low > edge, high < 1.0 / edge, (low >= 1.0 / edge) & (high <= edge)]
+    return np.asarray(np.select(choices, ["SLOWER", "FASTER", "SAME"], "UNCLEAR"), dtype=np.str_)
+
+
+def verdict(ratio: Ratio, noise_floor: float, least_effect: float) -> str:
+    """Return one row's verdict; floors are relative (0.02 = 2 %), the larger one counts."""
+    band = max(noise_floor, least_effect)
+    return str(verdicts([ratio.low], [ratio.high], band)[0])
+
+
+def default_noise_floor(time_us: ArrayLike) -> Floats:
+    """Return the relative noise floor of each time by DEFAULT_NOISE_FLOORS (NaN: the largest)."""
+    return noise_floor_for(time_us, DEFAULT_NOISE_FLOORS)
+
+
+def noise_floor_for(time_us: ArrayLike, classes: Sequence[tuple[float, float]]) -> Floats:
+    """Return each time's floor from (below_us, floor) classes in rising order."""
+    times = np.asarray(time_us, dtype=np.float64)
+    worst = max(floor for _, floor in classes)
+    conditions = [times < below for below, _ in classes]
+    return np.asarray(np.select(conditions, [f for _, f in classes], worst), dtype=np.float64)
+
+
+def geometric_mean(values: ArrayLike) -> float:
+    """Return the geometric mean of the finite positive `values`; NaN when there are none."""
+    numbers = np.asarray(values, dtype=np.float64).ravel()
+    numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
+    return float(np.exp(np.log(numbers).mean())) if numbers.size else math.nan

@@ -1,0 +1,205 @@
+"""The parent of a sweep: asks the worker, completes rows, writes each when it is done."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import rows as row_making
+from .console import Progress
+from .machine import GpuWatch, software_facts, source_facts
+from .plan import Unit
+from .protocol import Contender, Request
+from .registry import Registry
+from .roofs import Roofs
+from .run_writer import RunWriter
+from .supervisor import Supervisor, WorkerDiedError
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    device: int = 0
+    seed: int = 20240117
+    settings: str = "default"
+    kernels: tuple[Path, ...] = ()
+    timeout_s: float = 180.0
+
+
+@dataclass
+class Outcome:
+    """Rows by status, whether the user stopped the sweep, and seconds it took."""
+
+    statuses: Counter[str]
+    interrupted: bool
+    elapsed_s: float
+
+
+def run_sweep(
+    registry: Registry,
+    units: Sequence[Unit],
+    out: Path | None,
+    options: SweepOptions,
+    progress: Progress,
+    resume: bool = False,
+    results_root: Path = Path("results"),
+) -> tuple[Path, Outcome]:
+    """Measure `units` into `out` (default results/<gpu>/<time>); returns the folder.
+
+    Raises ResultsError when the folder cannot be written and WorkerDiedError when not even the
+    roofs could be measured.
+    """
+    from .machine import gpu_slug, timestamp
+
+    start_s = time.monotonic()
+    with Supervisor(options.device, options.timeout_s) as supervisor, _interruptible() as stopped:
+        progress.note("measuring the roofs of this card")
+        dtypes = sorted({u.dtype for u in units if u.spec.compute_bound})
+        roofs_meta = supervisor.roofs(dtypes)
+        run_dir = out or results_root / gpu_slug(supervisor.gpu["name"]) / timestamp()
+        meta = _meta(registry, units, options, supervisor.gpu, roofs_meta)
+        outcome = Outcome(Counter(), False, 0.0)
+        with RunWriter.create(run_dir, meta, resume=resume) as writer, GpuWatch(None) as watch:
+            health: dict[str, Any] = {}
+            for unit in progress.units(units, lambda u: u.label):
+                if stopped:
+                    outcome.interrupted = True
+                    break
+                if _all_written(unit, writer):
+                    continue
+                _run_unit(
+                    unit, supervisor, options, roofs_meta, writer, watch, health, outcome, progress
+                )
+            finished = {"gpu_health": health, "worker_restarts": supervisor.restarts}
+            if not outcome.interrupted:
+                writer.finish(finished)
+    outcome.elapsed_s = time.monotonic() - start_s
+    return run_dir, outcome
+
+
+def _run_unit(
+    unit: Unit,
+    supervisor: Supervisor,
+    options: SweepOptions,
+    roofs_meta: dict[str, Any],
+    writer: RunWriter,
+    watch: GpuWatch,
+    health: dict[str, Any],
+    outcome: Outcome,
+    progress: Progress,
+) -> None:
+    """Measure a unit whole, so that its contenders stay interleaved, and write what is new."""
+    gpu_name = supervisor.gpu["name"]
+    events = row_making.absent_events(unit, gpu_name, options.device)
+    present = replace(
+        unit, contenders=tuple(c for c in unit.contenders if c.backend not in unit.spec.absent)
+    )
+    if present.contenders:
+        answered = supervisor.run(request_for(present, options))
+        watched = watch.take()
+        if watched:
+            health[unit.label] = watched
+        events += row_making.complete(
+            present,
+            answered,
+            gpu_name,
+            options.device,
+            Roofs.from_meta(roofs_meta),
+            watched.get("throttled"),
+        )
+    for event in events:
+        row = event["row"]
+        if not _written(unit, Contender(row["backend"], row["variant"]), writer):
+            writer.append(row, event["rounds"], event["samples"])
+            outcome.statuses[row["status"]] += 1
+    progress.unit_done(unit.label, [event["row"] for event in events])
+
+
+def request_for(unit: Unit, options: SweepOptions, timed: bool = True) -> Request:
+    return Request(
+        op=unit.spec.stem,
+        dims=dict(unit.case.dims),
+        layout=unit.case.layout,
+        dtype=unit.dtype,
+        contenders=unit.contenders,
+        seed=options.seed,
+        timed=timed,
+        settings=options.settings,
+        kernels=tuple(str(path) for path in options.kernels),
+    )
+
+
+def _written(unit: Unit, contender: Contender, writer: RunWriter) -> bool:
+    spec = unit.spec
+    key = (
+        spec.stem,
+        unit.case.name,
+        spec.distribution,
+        unit.dtype,
+        spec.math_mode,
+        contender.backend,
+        contender.variant,
+    )
+    return key in writer.done_keys
+
+
+def _all_written(unit: Unit, writer: RunWriter) -> bool:
+    return all(_written(unit, contender, writer) for contender in unit.contenders)
+
+
+def _meta(
+    registry: Registry,
+    units: Sequence[Unit],
+    options: SweepOptions,
+    gpu: dict[str, Any],
+    roofs_meta: dict[str, Any],
+) -> dict[str, Any]:
+    software = software_facts()
+    stems = tuple(dict.fromkeys(u.spec.stem for u in units))
+    extension = software.pop("extension") or {}
+    return {
+        "gpu": gpu,
+        "device": options.device,
+        **software,
+        "nvcc": extension.get("nvcc"),
+        "nvcc_ptxas": extension.get("ptxas"),
+        "flags": extension.get("flags"),
+        "arch_list": extension.get("arch_list"),
+        "extension_torch": extension.get("torch"),
+        "host_compiler": extension.get("host_compiler"),
+        **source_facts(registry, stems),
+        "seed": options.seed,
+        "distributions": {u.spec.stem: u.spec.distribution for u in units},
+        "settings": options.settings,
+        "flush": "clean",
+        "event_overhead_us": roofs_meta["event_overhead_us"],
+        "launch_floor_us": roofs_meta["launch_floor_us"],
+        "noise_floor": None,
+        "roofs": roofs_meta,
+        "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[bool]]:
+    """Within, Ctrl-C asks the sweep to stop after the case in hand; a second one stops now."""
+    stopped: list[bool] = []
+
+    def on_interrupt(_signal: int, _frame: object) -> None:
+        if stopped:
+            raise KeyboardInterrupt
+        stopped.append(True)
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+__all__ = ["Outcome", "SweepOptions", "WorkerDiedError", "request_for", "run_sweep"]

@@ -1,0 +1,30 @@
+"""Without a GPU: tests marked `gpu` are skipped and Triton kernels run in the interpreter."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def reason_without_gpu() -> str:
+    """Why no CUDA device can be used; empty when one can."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"torch cannot be imported ({error})"
+    return "" if torch.cuda.is_available() else "no CUDA device is visible"
+
+
+REASON = reason_without_gpu()
+if REASON:
+    # Read when a kernel is decorated, hence before any test imports triton. Tests that compile
+    # start a process of their own without it.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if REASON:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=f"needs an NVIDIA GPU: {REASON}"))

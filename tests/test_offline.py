@@ -1,0 +1,176 @@
+"""What the compiler makes of each kernel, without a GPU: wide accesses, matrix units, no spills."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Compiles every kernel for one target in one process: the import costs more than a compile.
+PROBE = """
+import dataclasses, json, sys
+import torch, triton
+from harness.offline import compile_launch, facts_of
+from harness.registry import load_triton
+
+arch = int(sys.argv[1])
+
+def tensor(*shape, dtype=torch.bfloat16):
+    return torch.empty(shape, dtype=dtype)
+
+def added(n, start=0, dtype=torch.bfloat16):
+    return [tensor(n + start, dtype=dtype)[start:] for _ in range(3)]
+
+def multiplied(m, n, k, dtype=torch.bfloat16):
+    shapes = ((m, k), (k, n), (n,), (m, n))
+    return [tensor(*shape, dtype=dtype) for shape in shapes]
+
+def rows(n, dtype=torch.bfloat16):
+    return [tensor(64, n, dtype=dtype) for _ in range(2)]
+
+launches = {
+    "vector_add": {
+        "odd f32": (added(100003, dtype=torch.float32), {}),
+        "odd bf16": (added(100003), {}),
+        "one in": (added(100003, start=1), {}),
+        "one element": (added(1), {}),
+    },
+    "softmax": {
+        "4096": (rows(4096), {}),
+        "1000": (rows(1000), {}),
+        "8192 f32": (rows(8192, torch.float32), {}),
+        "16384 f16": (rows(16384, torch.float16), {}),
+        "32768 one read": (rows(32768), {"BLOCK_N": 32768}),
+        "70000": (rows(70000), {}),
+        "odd": (rows(1025), {}),
+    },
+    "matmul_bias_relu": {
+        "4096": (multiplied(4096, 4096, 4096), {}),
+        "512 f16": (multiplied(512, 512, 512, torch.float16), {}),
+        "odd": (multiplied(4097, 4095, 1023), {}),
+        "no k": (multiplied(33, 35, 0), {}),
+    },
+}
+facts = {}
+for stem, cases in launches.items():
+    launcher = getattr(load_triton(stem), stem)
+    for case, (arguments, config) in cases.items():
+        kernels = compile_launch(launcher, arguments, config, arch)
+        assert len(kernels) == 1, (stem, case, kernels)
+        facts[f"{stem} {case}"] = dataclasses.asdict(facts_of(kernels[0]))
+
+assert triton.runtime.driver._active is None, "the fake driver stayed"
+try:
+    load_triton("vector_add").vector_add(*added(4))
+except ValueError as error:
+    refusal = str(error)
+print(json.dumps({"facts": facts, "refusal": refusal}))
+"""
+
+
+def without_interpreter(cache: Path) -> dict[str, str]:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    return {**environment, "TRITON_CACHE_DIR": str(cache), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def run(
+    *arguments: str, environment: dict[str, str], expect: int = 0
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("triton_cache")
+
+
+@functools.cache
+def probe(arch: int, cache: Path) -> dict[str, Any]:
+    text = run("-c", PROBE, str(arch), environment=without_interpreter(cache)).stdout
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_every_kernel_compiles_without_spilling(arch: int, cache: Path) -> None:
+    spilled = {
+        name: facts["stack_bytes"]
+        for name, facts in probe(arch, cache)["facts"].items()
+        if facts["stack_bytes"] and "odd" not in name
+    }
+    assert not spilled
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> None:
+    facts = probe(arch, cache)["facts"]
+    for name in (
+        "vector_add odd f32",
+        "vector_add odd bf16",
+        "vector_add one in",
+        "softmax 4096",
+        "softmax 1000",
+        "softmax 8192 f32",
+        "softmax 16384 f16",
+        "softmax 32768 one read",
+    ):
+        assert facts[name]["loads_16_bytes"] >= 2, name
+        assert facts[name]["stores_16_bytes"] >= 2, name
+    looped = facts["softmax 70000"]
+    assert looped["name"] == "softmax_looped_kernel"
+    assert looped["cp_async_16_bytes"] >= 4
+    assert looped["stores_16_bytes"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("arch", "instruction"), [(80, "mma.sync"), (90, "wgmma"), (100, "tcgen05")]
+)
+def test_matmul_uses_the_matrix_unit_and_prefetches(
+    arch: int, instruction: str, cache: Path
+) -> None:
+    facts = probe(arch, cache)["facts"]
+    for case in ("4096", "512 f16", "odd"):
+        assert facts[f"matmul_bias_relu {case}"]["matrix_instruction"] == instruction, case
+    for case in ("4096", "512 f16"):
+        assert facts[f"matmul_bias_relu {case}"]["cp_async_16_bytes"] >= 4, case
+        assert facts[f"matmul_bias_relu {case}"]["stores_16_bytes"] >= 1, case
+
+
+def test_cpu_tensors_are_refused_again_afterwards(cache: Path) -> None:
+    assert probe(90, cache)["refusal"] == (
+        "vector_add: x is on cpu, wanted a CUDA device; pass x.cuda()"
+    )
+
+
+def test_command_line_prints_one_line_a_kernel(cache: Path) -> None:
+    command = ("-m", "harness.offline", "softmax", "--case", "32x4096", "--dtype", "bf16")
+    lines = run(*command, environment=without_interpreter(cache)).stdout.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("softmax 32x4096 bf16 sm_90: softmax_kernel: ")
+    assert "registers" in lines[0]
+
+
+def test_interpreter_is_refused(cache: Path) -> None:
+    environment = {**without_interpreter(cache), "TRITON_INTERPRET": "1"}
+    command = ("-m", "harness.offline", "softmax", "--case", "32x4096")
+    done = run(*command, environment=environment, expect=2)
+    assert "TRITON_INTERPRET is set" in done.stderr
