@@ -93,7 +93,7 @@ clean: ## remove build outputs and caches; never results
 
 # --- set-up -------------------------------------------------------------------------------------
 
-# The CUDA side for bench, check and test. Where it cannot be built (no compiler), the rest still
+# The CUDA side for bench, check and test. Where preflight says that it cannot be built, the rest still
 # runs and the cuda rows say why. Where it could be built and was not, that is an error: an old
 # binary must never be timed in place of new source.
 define BUILD_OR_GO_ON
@@ -101,8 +101,8 @@ if [ "$${CVT_SKIP_CUDA:-0}" = 1 ]; then \
   echo 'CUDA side: not built, CVT_SKIP_CUDA=1'; \
 elif $(PY) setup.py build_ext --inplace; then \
   $(if $(VENV),touch $(VENV)/.stamp-ext,true); \
-elif $(PY) -m harness.preflight --needs-nvcc >/dev/null 2>&1; then \
-  echo 'CUDA side: not built, no matching nvcc; going on with Triton and torch. `make doctor` says more.'; \
+elif ! $(PY) -m harness.preflight >/dev/null 2>&1; then \
+  echo 'CUDA side: not built, for the reason above; going on with Triton and torch'; \
 else \
   echo 'CUDA side: the build failed (above). CVT_SKIP_CUDA=1 goes on without it.' >&2; exit 1; \
 fi

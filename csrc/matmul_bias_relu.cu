@@ -102,13 +102,15 @@ struct TileCopy {
 
   __device__ __forceinline__ void run(uint32_t s_tile) const {
     const T* from = source;
+    // Compared once in 64 bits, then in 32 for each chunk.
+    const int rows = cols_left <= 0 ? 0 : static_cast<int>(min(rows_left, int64_t{kRows}));
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const uint32_t to = s_tile + target + i * kRowStep * kChunksPerRow * kPackBytes;
       if constexpr (kAligned) {
-        async_copy_16(to, from, i * kRowStep < rows_left && cols_left > 0);
+        async_copy_16(to, from, i * kRowStep < rows);
       } else {
-        store_shared_16(to, load_elements(from, i * kRowStep < rows_left ? cols_left : 0));
+        store_shared_16(to, load_elements(from, i * kRowStep < rows ? cols_left : 0));
       }
       from += kRowStep * n_cols;
     }
@@ -127,11 +129,11 @@ struct TileCopy {
 // Grouped order: kGroupM tile rows advance together along n, so that a wave of blocks touches about
 // as many rows of x as columns of w and both panels are found in L2.
 __device__ __forceinline__ void tile_of_block(const Args& args, int64_t* tile_m, int64_t* tile_n) {
-  const int64_t in_group = kGroupM * args.n_tiles_n;
-  const int64_t first_m = blockIdx.x / in_group * kGroupM;
-  const int64_t left = args.n_tiles_m - first_m;
-  const int64_t group_m = left < kGroupM ? left : kGroupM;
-  const int64_t i = blockIdx.x % in_group;
+  // 32 bits hold every tile number of a launchable grid, and their division is cheap.
+  const uint32_t in_group = kGroupM * static_cast<uint32_t>(args.n_tiles_n);
+  const uint32_t first_m = blockIdx.x / in_group * kGroupM;
+  const uint32_t group_m = min(static_cast<uint32_t>(args.n_tiles_m) - first_m, uint32_t{kGroupM});
+  const uint32_t i = blockIdx.x % in_group;
   *tile_m = first_m + i % group_m;
   *tile_n = i / group_m;
 }

@@ -353,7 +353,7 @@ def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> Non
 
 
 def _plot(options: argparse.Namespace) -> int:
-    folder = options.run if options.run.is_dir() else options.run.parent
+    folder = options.run.parent if options.run.is_file() else options.run
     _draw(folder, options.out, options.formats)
     return 0
 

@@ -27,6 +27,9 @@ def join_rows(base: pd.DataFrame, new: pd.DataFrame, on: Sequence[str]) -> pd.Da
                 rows[column] = rows[column].fillna("")
         rows[f"{name}_row"] = rows[f"{name}_row"].fillna(-1).astype("int64")
         rows = rows.rename(columns={f"{name}_time_us_p50": f"{name}_us"})
+    # The order of the files, which is that of the specs, whatever the merge made of it.
+    place = rows["base_row"].where(rows["base_row"] >= 0, len(base) + rows["new_row"])
+    rows = rows.iloc[np.argsort(place.to_numpy(), kind="stable")].reset_index(drop=True)
     if "cache" not in rows:
         rows["cache"] = rows["new_cache"].where(rows["new_cache"] != "", rows["base_cache"])
     rows["bound"] = rows["new_bound"].where(rows["new_bound"] != "", rows["base_bound"])

@@ -95,7 +95,10 @@ def sweeps(group: Group) -> tuple[list[Sweep], list[str]]:
     dims = [str(c) for c in cases.columns if str(c).startswith("dim ")]
     axes |= {c: cases[c] for c in dims if cases[c].nunique() > 1}
     axes = axes or {"bytes": cases["bytes"]}
-    axis = max(axes, key=lambda name: _buckets(axes[name]).nunique())
+    # Size and the innermost dimension (row width, K) are what readers look for: another must
+    # tell half as many cases again apart to take their place.
+    usual = {"bytes", *dims[-1:]}
+    axis = max(axes, key=lambda a: _buckets(axes[a]).nunique() * (1.5 if a in usual else 1.0))
     found: list[Sweep] = []
     for part in _panels(cases, axis, [d for d in dims if d != axis]):
         values = part["bytes" if axis == "bytes" else axis]

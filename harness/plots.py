@@ -90,7 +90,7 @@ def rate_figure(group: plot_data.Group, gpu: str) -> Figure | None:
     n_labels = max(len(c) for _, c in drawn) + 1
     panel = max(2.7, n_labels * plot_style.LABEL_PT * 1.25 / 72.0)
     pitch = panel + 0.75
-    figure = plot_style.new_figure(8.0, pitch * len(drawn) + 0.75)
+    figure = plot_style.new_figure(8.0, pitch * len(drawn) + 0.5)
     for i, (sweep, curves) in enumerate(drawn):
         axes = plot_style.add_axes(figure, 0.75, 0.85 + pitch * (len(drawn) - 1 - i), 5.3, panel)
         y_max = _draw_curves(axes, group, sweep, curves)
@@ -159,11 +159,11 @@ def overview_figure(groups: list[plot_data.Group], gpu: str) -> Figure | None:
     n_columns = min(len(panels), _OVERVIEW_COLUMNS)
     n_rows = -(-len(panels) // n_columns)
     width, pitch = 10.0 / n_columns, 2.95
-    figure = plot_style.new_figure(10.0, pitch * n_rows + 0.75)
+    figure = plot_style.new_figure(10.0, pitch * n_rows + 0.4)
     for i, (group, sweep, curves) in enumerate(panels):
         row, column = divmod(i, n_columns)
         axes = plot_style.add_axes(
-            figure, width * column + 0.62, pitch * (n_rows - 1 - row) + 0.55, width - 0.8, 2.0
+            figure, width * column + 0.66, pitch * (n_rows - 1 - row) + 0.55, width - 0.82, 2.0
         )
         _draw_curves(axes, group, sweep, curves)
         plot_style.size_axis(

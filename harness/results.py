@@ -7,6 +7,7 @@ run_writer.py. All public names are importable from this module.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,18 +180,25 @@ def _read_csv(
             f"{path} lacks the column {', '.join(missing)}; schema {SCHEMA_VERSION} wants "
             f"{len(columns)} columns: was it written by this harness?"
         )
-    # Columns that this version does not know are kept as text.
+    # Columns that this version does not know are kept as text. Floats go through Python's own
+    # parser: the CSV reader's default is off by a last bit in some pandas versions.
     dtypes: dict[str, Any] = {name: kinds.get(name, "str") for name in header}
+    floats = [name for name in header if dtypes[name] == "float64"]
+    dtypes |= dict.fromkeys(floats, "str")
     empty = {name: [""] for name in header if dtypes[name] != "str"}
     try:
-        return pd.read_csv(
+        table = pd.read_csv(
             io.BytesIO(text),
             dtype=dtypes,
             na_values=empty,
             keep_default_na=False,
-            float_precision="round_trip",
             encoding="utf-8-sig",
         )
+        for name in floats:
+            cells = table[name].to_numpy(dtype=object)
+            table[name] = [float(c) if c else math.nan for c in cells]
+            table[name] = table[name].astype("float64")
+        return table
     except (ValueError, TypeError) as error:
         raise ResultsError(
             f"{path} does not parse: {' '.join(str(error).split())}; repair or copy it again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -194,7 +195,8 @@ class RunWriter:
                 os.fsync(self._files[name].fileno())
         except OSError as error:
             for name, size in sizes.items():
-                os.ftruncate(self._files[name].fileno(), size)
+                with contextlib.suppress(OSError):  # --resume repairs what this cannot
+                    os.ftruncate(self._files[name].fileno(), size)
             raise _cannot_write(self.run_dir, error) from error
 
     def _write_meta(self, complete: bool) -> None:

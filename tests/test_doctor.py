@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import doctor
-from harness.doctor import Finding, diagnose, render, verdict
+from harness import doctor, probes
+from harness.doctor import diagnose, render, verdict
+from harness.probes import Finding, covers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,7 +79,7 @@ def test_old_torch_and_cpu_torch_are_told_apart(monkeypatch):
     def fake(version: str, cuda: str | None) -> Finding:
         module = SimpleNamespace(__version__=version, version=SimpleNamespace(cuda=cuda))
         monkeypatch.setitem(sys.modules, "torch", module)
-        return doctor._torch()[0]
+        return probes._torch()[0]
 
     assert fake("2.12.0+cu130", "13.0").ok
     old, cpu = fake("2.3.1+cu121", "12.1"), fake("2.12.0+cpu", None)
@@ -103,14 +104,14 @@ def test_unwritable_home_is_named(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_read_only_folder_is_not_writable(tmp_path):
     tmp_path.chmod(0o555)
-    assert not doctor._writable(tmp_path / "cache")
+    assert not probes._writable(tmp_path / "cache")
 
 
 def test_missing_c_compiler_and_libcuda_are_named(monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setattr(doctor.shutil, "which", lambda _: None)
-    monkeypatch.setattr(doctor, "_loads_library", lambda _: False)
-    findings = doctor._triton_launcher()
+    monkeypatch.setattr(probes.shutil, "which", lambda _: None)
+    monkeypatch.setattr(probes, "_loads_library", lambda _: False)
+    findings = probes._triton_launcher()
     assert not named(findings, "C compiler").ok
     assert not named(findings, "libcuda.so.1").ok
 
@@ -132,3 +133,20 @@ def test_render_shows_remedies_of_failures_only():
 def test_verdict_names_the_sides_that_work():
     found = [Finding(name, name != "extension", "") for name in ("GPU", "extension", "triton")]
     assert verdict(found) == "bench checks and times kernels here; sides: Triton."
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "expected"),
+    [
+        ("9.0a", (9, 0), True),
+        ("9.0a", (10, 0), False),
+        ("8.0", (8, 9), True),
+        ("8.9", (8, 0), False),
+        ("8.0", (9, 0), False),
+        ("8.0+PTX;9.0a", (12, 0), True),
+        ("8.0 9.0", (9, 0), True),
+        ("", (9, 0), False),
+    ],
+)
+def test_arch_list_covers_a_card(archs, capability, expected):
+    assert covers(archs, capability) is expected

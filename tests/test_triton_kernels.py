@@ -68,6 +68,22 @@ def skip_unless_computable(dtype: torch.dtype) -> None:
         pytest.skip(bf16_problem())
 
 
+def loop_problem() -> str:
+    """Why kernels with a loop cannot be checked here: Triton 3.6 interprets none on numpy 2.4."""
+    if DEVICE == "cuda" or not triton.knobs.runtime.interpret:
+        return ""
+    try:
+        softmax(normal(1, 9), unwritten(1, 9), BLOCK_N=8)
+    except Exception as error:
+        if "only 0-dimensional arrays" not in str(error):
+            raise
+        return "this Triton's interpreter cannot loop with this numpy; pip install 'numpy<2.4'"
+    return ""
+
+
+needs_loops = pytest.mark.skipif(bool(reason := loop_problem()), reason=reason)
+
+
 # vector_add
 
 
@@ -116,6 +132,7 @@ def test_softmax_is_close_to_float64(shape: tuple[int, int], dtype: torch.dtype)
     check_close(out, x.double().softmax(-1))
 
 
+@needs_loops
 @pytest.mark.parametrize("n_cols", [9, 64, 65, 1000, 1024])
 def test_softmax_looped_form_is_close_to_float64(n_cols: int) -> None:
     x = normal(3, n_cols) * 4
@@ -124,6 +141,7 @@ def test_softmax_looped_form_is_close_to_float64(n_cols: int) -> None:
     check_close(out, x.double().softmax(-1), ulps=8)
 
 
+@needs_loops
 def test_softmax_default_takes_the_looped_form_for_wide_rows() -> None:
     x = normal(2, 40003)
     out = unwritten(2, 40003)
@@ -131,7 +149,7 @@ def test_softmax_default_takes_the_looped_form_for_wide_rows() -> None:
     check_close(out, x.double().softmax(-1), ulps=8)
 
 
-@pytest.mark.parametrize("block_n", [None, 8], ids=["one read", "looped"])
+@pytest.mark.parametrize("block_n", [None, pytest.param(8, marks=needs_loops)])
 def test_softmax_special_rows_are_those_of_torch(block_n: int | None) -> None:
     x = normal(7, 37)
     x[0, 5] = NAN
@@ -148,7 +166,7 @@ def test_softmax_special_rows_are_those_of_torch(block_n: int | None) -> None:
     check_close(out, expected, ulps=8)
 
 
-@pytest.mark.parametrize("block_n", [None, 16], ids=["one read", "looped"])
+@pytest.mark.parametrize("block_n", [None, pytest.param(16, marks=needs_loops)])
 def test_softmax_takes_any_row_stride(block_n: int | None) -> None:
     x = normal(5, 50)[:, 3:36]
     storage = unwritten(5, 40)
@@ -167,6 +185,7 @@ def test_softmax_in_place() -> None:
 # matmul_bias_relu
 
 
+@needs_loops
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 @pytest.mark.parametrize(
     "shape",
@@ -185,6 +204,7 @@ def test_matmul_is_close_to_float64(shape: tuple[int, int, int], dtype: torch.dt
     assert bool((error <= magnitude + torch.finfo(dtype).eps * exact).all()), error.max()
 
 
+@needs_loops
 @pytest.mark.parametrize("group_m", [1, 3, 8])
 def test_matmul_covers_every_tile_in_any_group_order(group_m: int) -> None:
     x, w = normal(100, 48, dtype=F16), normal(48, 70, dtype=F16, seed=1)
@@ -201,6 +221,7 @@ def test_matmul_without_output_launches_nothing(shape: tuple[int, int, int]) -> 
     matmul_bias_relu(x, w, normal(n, dtype=F16), unwritten(m, n, dtype=F16))
 
 
+@needs_loops
 def test_matmul_relu_keeps_nan_and_infinity() -> None:
     x = torch.zeros(4, 16, dtype=F16, device=DEVICE)
     x[0, 0], x[1, 0], x[2, 0] = NAN, INF, -INF

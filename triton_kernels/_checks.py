@@ -25,7 +25,28 @@ def require_tensors(
     """Check device, dtype and number of dimensions of every tensor against the first one.
 
     `layouts` maps argument names to shape words such as "[rows, cols]", in argument order.
+    One cheap pass over the tensors comes first: this runs before every launch.
     """
+    x = tensors[0]
+    if isinstance(x, torch.Tensor) and x.is_cuda and x.dtype in dtypes:
+        device, dtype = x.device, x.dtype
+        for layout, tensor in zip(layouts.values(), tensors, strict=True):
+            if not isinstance(tensor, torch.Tensor) or tensor.dtype != dtype:
+                break
+            if tensor.device != device or tensor.dim() != layout.count(",") + 1:
+                break
+        else:
+            return
+    explain_tensors(op, dtypes, layouts, tensors)
+
+
+def explain_tensors(
+    op: str,
+    dtypes: tuple[torch.dtype, ...],
+    layouts: dict[str, str],
+    tensors: tuple[torch.Tensor, ...],
+) -> None:
+    """Raise for the first rule that `require_tensors` found broken, if any is."""
     for name, tensor in zip(layouts, tensors, strict=True):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(
@@ -72,20 +93,22 @@ def require_shape_of_x(op: str, x: torch.Tensor, **others: torch.Tensor) -> None
             )
 
 
-def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Addresses from the first element to one past the last; empty tensors give an empty range."""
-    first = tensor.data_ptr()
-    if tensor.numel() == 0:
-        return first, first
-    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return first, first + (last + 1) * tensor.element_size()
+def end_of(tensor: torch.Tensor) -> int:
+    """Address one past the last element of a non-empty tensor."""
+    if tensor.is_contiguous():
+        n_elements = tensor.numel()
+    else:
+        n_elements = 1 + sum(
+            (n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+    return tensor.data_ptr() + n_elements * tensor.element_size()
 
 
 def ranges_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the byte ranges of two non-empty tensors intersect."""
-    a_first, a_end = byte_range(a)
-    b_first, b_end = byte_range(b)
-    return a_first < a_end and b_first < b_end and a_first < b_end and b_first < a_end
+    """Whether the byte ranges of two tensors intersect; an empty one meets nothing."""
+    if a.numel() == 0 or b.numel() == 0:
+        return False
+    return a.data_ptr() < end_of(b) and b.data_ptr() < end_of(a)
 
 
 def device_guard(x: torch.Tensor) -> contextlib.AbstractContextManager[object]:

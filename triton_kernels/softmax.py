@@ -195,7 +195,8 @@ def softmax(
         return
     if BLOCK_N is None:
         one_read = n_cols <= MAX_ONE_READ_COLS
-        BLOCK_N = triton.next_power_of_2(n_cols) if one_read else PIECE_BYTES // x.element_size()
+        # the next power of two; triton.next_power_of_2 takes 1.6 us of host time
+        BLOCK_N = 1 << (n_cols - 1).bit_length() if one_read else PIECE_BYTES // x.element_size()
     stride_xm, stride_om = x.stride(0), out.stride(0)
     if n_rows == 1:  # torch may report any stride for a dimension of one row
         stride_xm = stride_om = n_cols
@@ -217,7 +218,7 @@ def softmax(
         else:
             # 2048 elements a program, then 16 a thread: two 16-byte loads in flight for bf16.
             ROWS = ROWS or max(1, 2048 // BLOCK_N)
-            softmax_kernel[(triton.cdiv(n_rows, ROWS),)](
+            softmax_kernel[((n_rows + ROWS - 1) // ROWS,)](
                 x,
                 out,
                 stride_xm,

@@ -103,7 +103,7 @@ def vector_add(
     num_warps = num_warps or 4
     BLOCK_SIZE = BLOCK_SIZE or num_warps * 32 * (32 // x.element_size())
     SHIFT = shared_shift(x, y, out)
-    grid = (triton.cdiv(SHIFT + n_elements, BLOCK_SIZE),)
+    grid = ((SHIFT + n_elements + BLOCK_SIZE - 1) // BLOCK_SIZE,)  # triton.cdiv takes 1.6 us
     with device_guard(x):
         vector_add_kernel[grid](
             x, y, out, n_elements, SHIFT=SHIFT, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps

@@ -95,7 +95,22 @@ def _low_precision(tensors: Tensors) -> torch.Tensor:
 
 
 def _cuda_configs(case: Case, dtype: str) -> list[Config]:
-    return []
+    """The tiles that csrc/matmul_bias_relu.cu is compiled for."""
+    return [
+        {"block_m": block_m, "block_n": block_n, "block_k": block_k, "stages": stages}
+        for block_m, block_n, block_k, stages in (
+            (128, 256, 64, 3),
+            (128, 256, 64, 4),
+            (128, 256, 32, 4),
+            (256, 128, 64, 3),
+            (256, 128, 32, 4),
+            (128, 128, 64, 3),
+            (128, 128, 32, 4),
+            (128, 128, 32, 5),
+            (64, 128, 64, 4),
+            (64, 64, 64, 4),
+        )
+    ]
 
 
 def _triton_configs(case: Case, dtype: str) -> list[Config]:

@@ -1,0 +1,55 @@
+"""A worker without a GPU that answers, dies, faults or hangs as its contenders' names say."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+
+def say(event: str, **facts: object) -> None:
+    print(json.dumps({"event": event, **facts}), flush=True)
+
+
+say("ready", gpu={"name": "Fake GPU"})
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["kind"] == "roofs":
+        curve = [[1e3, 5.0], [1e12, 1e6]]
+        say(
+            "roofs",
+            roofs={
+                "curves_us": {kind: curve for kind in ("copy", "read", "write")},
+                "matrix_tflops": {"bf16": 700.0, "f16": 700.0},
+                "launch_floor_us": 3.0,
+                "event_overhead_us": 1.0,
+                "tick_us": 0.03,
+                "flush_bytes": 1,
+                "method": "fake",
+                "add_measured_over_predicted": 1.0,
+            },
+        )
+        say("done")
+        continue
+    request = message["request"]
+    for contender in request["contenders"]:
+        label = contender["backend"]
+        say("stage", contender=label, stage="first run")
+        behaviour = os.environ.get(f"FAKE_{label}", "")
+        if behaviour == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if behaviour == "fault":
+            say("fault", contender=label, reason="an illegal memory access was encountered")
+            sys.exit(1)
+        if behaviour == "hang":
+            time.sleep(60)
+    time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
+    for contender in request["contenders"]:
+        row = {
+            "backend": contender["backend"],
+            "variant": contender["variant"],
+            "status": "ok",
+            "time_us_p50": 100.0,
+        }
+        say("row", row=row, rounds=[100.0, 100.5], samples=[[100.0], [100.5]])
+    say("done")

@@ -1,0 +1,199 @@
+"""The CUDA side compiles for both architectures without spills, is bound whole, and imports anywhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness import preflight
+
+ROOT = Path(__file__).resolve().parent.parent
+CSRC = ROOT / "csrc"
+SOURCES = sorted([*CSRC.glob("*.cu"), *CSRC.glob("*/*.cu")])
+ARCHS = ("80", "90a")
+
+# What the compiled form of each op must contain, as opcodes of nvdisasm.
+EXPECTED_SASS = {
+    "vector_add": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
+    "softmax": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.EX2"),
+    "matmul_bias_relu": (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    cubin: Path
+    returncode: int
+    log: str  # ptxas -v
+
+
+@pytest.fixture(scope="session")
+def facts() -> preflight.Preflight:
+    found = preflight.inspect()
+    if found.nvcc is None:
+        pytest.skip("no nvcc on this machine")
+    return found
+
+
+@pytest.fixture(scope="session")
+def compiled(
+    facts: preflight.Preflight, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[Path, str], Compiled]:
+    """Every .cu for every architecture, each once. No torch headers are on the include path."""
+    folder = tmp_path_factory.mktemp("cubin")
+    nvcc = facts.nvcc
+    assert nvcc is not None
+
+    def compile_one(job: tuple[Path, str]) -> Compiled:
+        source, arch = job
+        cubin = folder / f"{'_'.join(source.relative_to(CSRC).with_suffix('').parts)}.{arch}.cubin"
+        target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+        command = [nvcc.path, "-std=c++17", "-O3", f"-I{CSRC}", target, "-Xptxas", "-v"]
+        command += ["-cubin", "-o", str(cubin), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return Compiled(cubin, done.returncode, done.stdout + done.stderr)
+
+    jobs = [(source, arch) for source in SOURCES for arch in ARCHS]
+    with ThreadPoolExecutor(max_workers=facts.jobs) as pool:
+        return dict(zip(jobs, pool.map(compile_one, jobs), strict=True))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_compiles_without_spills(
+    compiled: dict[tuple[Path, str], Compiled], source: Path, arch: str
+) -> None:
+    result = compiled[source, arch]
+    assert result.returncode == 0, result.log
+    assert "Compiling entry function" in result.log
+    spills = re.findall(r"entry function '(\w+)'[^']*?\b([1-9]\d*) bytes spill", result.log)
+    assert not spills
+    assert "warning" not in result.log.lower(), result.log
+
+
+def cuobjdump(nvcc: preflight.Nvcc) -> str | None:
+    beside = Path(nvcc.home, "bin", "cuobjdump")
+    if beside.exists():
+        return str(beside)
+    spec = importlib.util.find_spec("triton")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        bundled = Path(folder, "backends", "nvidia", "bin", "cuobjdump")
+        if bundled.exists():
+            return str(bundled)
+    return shutil.which("cuobjdump")
+
+
+@pytest.mark.parametrize("stem", EXPECTED_SASS)
+def test_the_machine_code_is_the_intended_one(
+    facts: preflight.Preflight, compiled: dict[tuple[Path, str], Compiled], stem: str
+) -> None:
+    assert facts.nvcc is not None
+    tool = cuobjdump(facts.nvcc)
+    if tool is None:
+        pytest.skip("no cuobjdump on this machine")
+    cubin = compiled[CSRC / f"{stem}.cu", "90a"].cubin
+    done = subprocess.run([tool, "-sass", str(cubin)], capture_output=True, text=True, check=True)
+    for opcode in EXPECTED_SASS[stem]:
+        assert re.search(opcode, done.stdout), f"{stem} has no {opcode}"
+
+
+def test_only_bindings_knows_torch() -> None:
+    pattern = re.compile(r'#include\s*[<"](torch|ATen|c10|pybind11|Python)')
+    for path in CSRC.rglob("*"):
+        if path.is_file() and path.name != "bindings.cpp":
+            assert not pattern.search(path.read_text()), path
+    bindings = (CSRC / "bindings.cpp").read_text()
+    for slow in ("torch/extension.h", "ATen/cuda/CUDAContext.h"):
+        assert slow not in bindings
+
+
+def declared() -> Iterator[str]:
+    for match in re.finditer(
+        r"^(?:cudaError_t|int) (\w+)\(", (CSRC / "kernels.h").read_text(), re.M
+    ):
+        yield match[1]
+
+
+def test_every_declaration_is_bound_and_has_a_comment() -> None:
+    names = list(declared())
+    assert {"vector_add", "softmax", "matmul_bias_relu", "flush_l2"} <= set(names)
+    bindings = (CSRC / "bindings.cpp").read_text()
+    for name in names:
+        assert re.search(rf'm\.def\("{name}",', bindings), f"{name} is not bound"
+        assert f"cvt::{name}" in bindings, f"the binding of {name} does not call it"
+    lines = (CSRC / "kernels.h").read_text().splitlines()
+    for before, line in zip(lines, lines[1:], strict=False):
+        if re.match(r"(?:cudaError_t|int) \w+\(", line):
+            assert before.startswith("//"), f"no comment above: {line}"
+
+
+@pytest.fixture(scope="session")
+def extension(facts: preflight.Preflight) -> None:
+    """An extension that is up to date; builds it when a source is newer."""
+    if facts.fatal:
+        pytest.skip(facts.fatal[0].text)
+    inputs = [*CSRC.rglob("*"), ROOT / "setup.py"]
+    newest = max(path.stat().st_mtime for path in inputs if path.is_file())
+    built = [path.stat().st_mtime for path in (ROOT / "harness").glob("_cuda*.so")]
+    if not built or max(built) < newest:
+        command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def python(code: str) -> str:
+    """Runs code in a fresh process that sees no GPU; its output."""
+    command = [sys.executable, "-c", code]
+    env = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.usefixtures("extension")
+def test_imports_and_refuses_cpu_tensors_without_a_gpu() -> None:
+    names = [name for name in declared() if name != "reset_persisting_l2"]
+    output = python(
+        f"""
+import torch
+from harness import _cuda
+
+missing = [name for name in {names!r} if not hasattr(_cuda, name)]
+assert not missing, missing
+info = _cuda.build_info()
+assert info["torch"] == torch.__version__ and info["arch_list"], info
+assert _cuda.roof_shapes() > 1
+v = torch.zeros(4)
+m = torch.zeros(4, 4, dtype=torch.bfloat16)
+for call in (
+    lambda: _cuda.vector_add(x=v, y=v, out=v, threads=0, vectors=0),
+    lambda: _cuda.softmax(x=m, out=m, threads_per_row=0, form=0),
+    lambda: _cuda.matmul_bias_relu(
+        x=m, w=m, b=m[0], out=m, block_m=0, block_n=0, block_k=0, stages=0
+    ),
+    lambda: _cuda.flush_l2(buffer=v),
+    lambda: _cuda.stamp(out=v),
+    lambda: _cuda.roof_copy(dst=v, src=v, shape=0),
+    lambda: _cuda.roof_read(src=v, sink=v, shape=0),
+    lambda: _cuda.roof_write(dst=v, shape=0),
+    lambda: _cuda.roof_add(dst=v, a=v, b=v, shape=0),
+):
+    try:
+        call()
+    except ValueError as error:
+        assert "is on cpu, wanted a CUDA device; pass" in str(error), error
+    else:
+        raise SystemExit("a CPU tensor was accepted")
+print("refused")
+"""
+    )
+    assert output.split() == ["refused"]

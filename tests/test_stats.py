@@ -1,0 +1,120 @@
+"""Intervals and verdicts: pure arithmetic, checked against SciPy and against simulated noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import stats
+
+scipy_stats = pytest.importorskip("scipy.stats")
+
+
+@pytest.mark.parametrize("probability", [0.975, 0.995, 0.9995])
+def test_t_quantile_against_scipy(probability: float) -> None:
+    df = np.array([1.0, 2.0, 3.0, 3.4, 4.9, 5.0, 9.0, 11.7, 40.0, 1e4])
+    exact = scipy_stats.t.ppf(probability, df)
+    np.testing.assert_allclose(stats.t_quantile(probability, df), exact, rtol=1e-3)
+    between = stats.t_quantile(probability, [1.5, 2.5])
+    assert (between >= scipy_stats.t.ppf(probability, [1.5, 2.5])).all()
+
+
+def test_mid_mean_ignores_both_tails() -> None:
+    assert stats.mid_mean([1, 2, 3, 1000]) == 2.5
+    assert stats.mid_mean([7.0]) == 7.0
+    assert math.isnan(stats.mid_mean([]))
+
+
+def test_mean_interval() -> None:
+    means = [10.0, 11.0, 12.0]
+    mean, half = stats.mean_interval(means, 0.99)
+    low, high = scipy_stats.t.interval(0.99, 2, loc=11.0, scale=scipy_stats.sem(means))
+    assert (mean - half, mean + half) == pytest.approx((low, high), rel=1e-4)
+    assert stats.mean_interval([5.0] * 10, tick=0.032) == (5.0, 0.032)
+    assert stats.mean_interval([5.0]) == (5.0, math.inf)
+    assert math.isnan(stats.mean_interval([])[0])
+
+
+def test_ratio_interval_against_scipy() -> None:
+    rng = np.random.default_rng(0)
+    base, new = rng.normal(10, 0.1, 12), rng.normal(12, 0.3, 15)
+    got = stats.ratio_interval(base, new)
+    exact = scipy_stats.ttest_ind(np.log(new), np.log(base), equal_var=False)
+    low, high = np.exp(exact.confidence_interval(0.99))
+    assert (got.low, got.high) == pytest.approx((low, high), rel=1e-6)
+    assert got.ratio == pytest.approx(1.2, rel=0.02)
+
+
+def test_swapping_sides_gives_the_reciprocal() -> None:
+    one, two = [1.0, 1.1, 1.2], [2.0, 2.1, 2.3, 2.2]
+    there, back = stats.ratio_interval(one, two), stats.ratio_interval(two, one)
+    assert there.ratio * back.ratio == pytest.approx(1.0)
+    assert there.low * back.high == pytest.approx(1.0)
+
+
+def test_ties_few_rounds_and_bad_times() -> None:
+    tied = stats.ratio_interval([4.0] * 5, [4.0] * 5, tick_us=0.04)
+    assert (tied.low, tied.high) == pytest.approx((math.exp(-0.01), math.exp(0.01)))
+    lone = stats.ratio_interval([1.0], [2.0])
+    assert (lone.ratio, lone.low, lone.high) == (2.0, 0.0, math.inf)
+    assert stats.verdict(lone, 0.01, 0.02) == "UNCLEAR"
+    assert math.isnan(stats.ratio_interval([0.0, 1.0], [1.0, 1.0]).ratio)
+    assert math.isnan(stats.ratio_interval([], [1.0, 1.0]).ratio)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "want"),
+    [
+        (1.03, 1.2, "SLOWER"),
+        (1.01, 1.2, "UNCLEAR"),
+        (0.99, 1.01, "SAME"),
+        (0.9, 1.1, "UNCLEAR"),
+        (0.8, 0.97, "FASTER"),
+        (0.8, 0.99, "UNCLEAR"),
+        (math.nan, math.nan, "UNCLEAR"),
+    ],
+)
+def test_verdict(low: float, high: float, want: str) -> None:
+    assert stats.verdict(stats.Ratio(1.0, low, high), 0.01, 0.02) == want
+    assert stats.verdict(stats.Ratio(1.0, low, high), 0.02, 0.0) == want
+
+
+@given(st.floats(0.01, 100), st.floats(1.0, 2.0), st.floats(1.0, 2.0), st.floats(0.0, 0.5))
+def test_verdict_is_symmetric(ratio: float, down: float, up: float, band: float) -> None:
+    swap = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
+    there = stats.verdict(stats.Ratio(ratio, ratio / down, ratio * up), band, 0.0)
+    back = stats.verdict(stats.Ratio(1 / ratio, 1 / (ratio * up), 1 / (ratio / down)), band, 0.0)
+    assert {there, back} != {"FASTER"}
+    assert {there, back} != {"SLOWER"}
+    if there in swap and abs(math.log(ratio)) > band + 1.0:
+        assert back == swap[there]
+
+
+def test_identical_builds_are_called_less_than_once_in_a_thousand() -> None:
+    # Each run shifts every row by its own placement noise, as fresh processes do; the floor is
+    # that noise's 99th percentile, as the A/A record gives it.
+    rng = np.random.default_rng(1)
+    n_rows, n_rounds, shift = 20_000, 12, 0.003
+    table = []
+    for _ in range(2):
+        centre = rng.normal(0, shift, (n_rows, 1))
+        logs = centre + rng.normal(0, 0.004, (n_rows, n_rounds))
+        row = np.repeat(np.arange(n_rows), n_rounds)
+        table.append(stats.moments({"row": row, "mean_us": np.exp(logs).ravel()}, n_rows))
+    _, low, high = stats.welch(*table)
+    called = stats.verdicts(low, high, 2.576 * shift * math.sqrt(2))
+    assert np.isin(called, ["FASTER", "SLOWER"]).mean() <= 0.001
+
+
+def test_noise_floors_by_duration() -> None:
+    floors = stats.default_noise_floor([1.0, 10.0, 99.0, 100.0, math.nan])
+    assert floors.tolist() == [0.05, 0.02, 0.02, 0.01, 0.05]
+
+
+def test_geometric_mean() -> None:
+    assert stats.geometric_mean([2.0, 0.5, math.nan, 0.0]) == pytest.approx(1.0)
+    assert math.isnan(stats.geometric_mean([]))
