@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from setuptools import setup
 
@@ -19,7 +20,7 @@ sys.path.insert(0, str(ROOT))  # an isolated build does not have the checkout on
 
 from harness import preflight  # noqa: E402
 
-# Only these compile. All others (egg_info, dist_info, sdist, --version) need neither torch nor nvcc.
+# Only these compile. The rest (egg_info, dist_info, sdist, --version) needs neither torch nor nvcc.
 BUILD_COMMANDS = {
     "build",
     "build_ext",
@@ -72,7 +73,7 @@ def cudart_folder(home: str) -> Path | None:
     return next((folder for folder in folders if list(folder.glob("libcudart.so.*"))), None)
 
 
-def extension(found: preflight.Preflight) -> dict:
+def extension(found: preflight.Preflight) -> dict[str, Any]:
     """The arguments of setup() that build harness._cuda."""
     assert found.nvcc is not None
     # Before torch.utils.cpp_extension is imported: it reads them once.
@@ -104,7 +105,7 @@ def _relative(pattern: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob(pattern))
 
 
-def arguments() -> dict:
+def arguments() -> dict[str, Any]:
     """What to add to the metadata: nothing, or the extension."""
     if not BUILD_COMMANDS & set(sys.argv[1:]) or os.environ.get("CVT_SKIP_CUDA", "0") == "1":
         return {}

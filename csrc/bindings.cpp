@@ -2,8 +2,8 @@
 // guard, current stream, one short block an op. Everything else lives behind kernels.h.
 //
 // Refusals: TypeError for a dtype, ValueError for everything else about an argument, RuntimeError
-// when the launch failed. Each says what was wrong, the value got, the value wanted, what to do; the
-// Triton launchers use the same words. Dimensions and strides count in elements.
+// when the launch failed. Each says what was wrong, the value got, the value wanted, what to do;
+// the Triton launchers use the same words. Dimensions and strides count in elements.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -265,13 +265,13 @@ void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const T
     }
   }
   Launch launch(x);
-  check_launch(op,
-               cvt::matmul_bias_relu(x.data_ptr(), w.data_ptr(), b.data_ptr(), out.data_ptr(), m, n,
-                                     k, dtype_of(x), block_m, block_n, block_k, stages,
-                                     launch.stream),
-               "block_m=" + to_string(block_m) + ", block_n=" + to_string(block_n) +
-                   ", block_k=" + to_string(block_k) + ", stages=" + to_string(stages),
-               "a row of the table in csrc/matmul_bias_relu.cu that fits this GPU's shared memory");
+  check_launch(
+      op,
+      cvt::matmul_bias_relu(x.data_ptr(), w.data_ptr(), b.data_ptr(), out.data_ptr(), m, n, k,
+                            dtype_of(x), block_m, block_n, block_k, stages, launch.stream),
+      "block_m=" + to_string(block_m) + ", block_n=" + to_string(block_n) +
+          ", block_k=" + to_string(block_k) + ", stages=" + to_string(stages),
+      "a row of the table in csrc/matmul_bias_relu.cu that fits this GPU's shared memory");
 }
 
 // ---- timing tools ------------------------------------------------------------------------------

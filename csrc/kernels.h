@@ -17,8 +17,8 @@ enum class DType { kF32, kBF16, kF16 };
 // ---- ops -------------------------------------------------------------------------------------
 
 // out[i] = x[i] + y[i] for i < n; f32 and bf16; any alignment; out may be exactly x or y.
-cudaError_t vector_add(const void* x, const void* y, void* out, int64_t n, DType dtype,
-                       int threads, int vectors, cudaStream_t stream);
+cudaError_t vector_add(const void* x, const void* y, void* out, int64_t n, DType dtype, int threads,
+                       int vectors, cudaStream_t stream);
 
 // out[row, :] = softmax(x[row, :]); f32, bf16, f16; rows x_stride and out_stride elements apart.
 // form: 1 row in registers, 2 row in shared memory, 3 looped with a second read.
@@ -51,7 +51,8 @@ int roof_shapes();
 // dst = src. Pointers and bytes must be multiples of 16; so for the other roofs.
 cudaError_t roof_copy(void* dst, const void* src, int64_t bytes, int shape, cudaStream_t stream);
 
-// Reads src; sink (4 bytes) keeps the compiler from dropping the loads and is in practice not written.
+// Reads src; sink (4 bytes) keeps the compiler from dropping the loads and is in practice not
+// written.
 cudaError_t roof_read(const void* src, int64_t bytes, void* sink, int shape, cudaStream_t stream);
 
 // Fills dst with a constant.

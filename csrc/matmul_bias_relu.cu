@@ -4,7 +4,8 @@
 //   [K, N] through transposing ldmatrix, so nothing is copied or transposed beforehand.
 // Bytes: 2 * (M K + K N + N + M N); flops 2 M N K: bound by the tensor cores for K >= 512 or so.
 // Limits: any M, N, K including 0 (K = 0 gives relu(b)). N or K not a multiple of 8, or a pointer
-//   not a multiple of 16 bytes, takes an element-load form of one tile: right, several times slower.
+//   not a multiple of 16 bytes, takes an element-load form of one tile: right, several times
+//   slower.
 // NaN passes relu, -0 becomes +0; bias and relu in fp32, one rounding.
 // Choice: mma.sync + cp.async, which runs on sm_80 and newer; on Hopper its instruction peaks at
 //   about 65 % of wgmma's. Levers left unused there: TMA, wgmma, persistent blocks.
@@ -19,9 +20,9 @@
 namespace cuda_vs_triton {
 namespace {
 
-constexpr int kChunk = 8;        // 16-bit elements in 16 bytes: the unit of copies and swizzles
-constexpr int kGroupM = 8;       // tile rows that share their w tiles in L2 before moving on
-constexpr int kOutPad = 8;       // elements: rows of the staged output start 4 banks apart
+constexpr int kChunk = 8;   // 16-bit elements in 16 bytes: the unit of copies and swizzles
+constexpr int kGroupM = 8;  // tile rows that share their w tiles in L2 before moving on
+constexpr int kOutPad = 8;  // elements: rows of the staged output start 4 banks apart
 
 // kWarpsM x kWarpsN warps share the tile.
 template <int kM, int kN, int kK, int kStageCount, int kRows, int kCols>
@@ -75,8 +76,8 @@ __device__ __forceinline__ uint4 load_elements(const T* from, int64_t n_valid) {
 
 // Copies [kRows, kCols] tiles of a row-major matrix into shared memory, zeros outside of it. One
 // object walks one panel: `source` and the two `left` counts belong to this thread's first chunk.
-// kSlot(row, chunk) places a chunk; swizzles repeat every 8 rows, so the shared address of a thread's
-// i-th chunk is its first one plus a constant.
+// kSlot(row, chunk) places a chunk; swizzles repeat every 8 rows, so the shared address of a
+// thread's i-th chunk is its first one plus a constant.
 template <typename T, int kRows, int kCols, int kThreads, bool kAligned, int (*kSlot)(int, int)>
 struct TileCopy {
   static constexpr int kChunksPerRow = kCols / kChunk;
@@ -162,8 +163,7 @@ struct Fragments {
 __device__ __forceinline__ float relu(float v) { return v <= 0.0f ? 0.0f : v; }  // NaN stays
 
 template <typename T, typename Tile, bool kAligned>
-__global__ void __launch_bounds__(Tile::kThreads)
-    matmul_bias_relu_kernel(const Args args) {
+__global__ void __launch_bounds__(Tile::kThreads) matmul_bias_relu_kernel(const Args args) {
   extern __shared__ __align__(128) char s_memory[];
   const uint32_t s_x = shared_address(s_memory);
   const uint32_t s_w = s_x + Tile::kXBytes * Tile::kStages;
@@ -341,7 +341,9 @@ Config choose(const Args& args, const DeviceFacts& facts) {
 
 template <typename T>
 cudaError_t dispatch(const Args& args, Config config, cudaStream_t stream) {
-  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kPackBytes == 0; };
+  const auto aligned = [](const void* p) {
+    return reinterpret_cast<uintptr_t>(p) % kPackBytes == 0;
+  };
   const bool all_aligned = args.n % kChunk == 0 && args.k % kChunk == 0 && aligned(args.x) &&
                            aligned(args.w) && aligned(args.out);
   const bool automatic = (config.block_m | config.block_n | config.block_k | config.stages) == 0;

@@ -1,8 +1,9 @@
-// Device tools of the timing harness: hide launches (spin), know the floor (empty), make L2 cold and
-// clean (flush_l2), read the clocks (stamp), and measure this card's roofs by streaming kernels.
+// Device tools of the timing harness: hide launches (spin), know the floor (empty), make L2 cold
+// and clean (flush_l2), read the clocks (stamp), and measure this card's roofs by streaming
+// kernels.
 //
 // Roofs: a block owns tiles of threads * vectors packs of 16 bytes, one tile or several a block by
-// launch shape; the harness takes the best shape. Accesses are evict-first, like those of the ops.
+// launch shape; the harness takes the best shape. Accesses are plain, like those of the ops.
 #include <cstdint>
 
 #include "common/launch.cuh"
@@ -34,10 +35,10 @@ __global__ void stamp_kernel(int64_t* out) {
 // ---- flush -------------------------------------------------------------------------------------
 
 constexpr int kFlushThreads = 512;
-constexpr int kFlushBlocksPerSm = 4;    // 2048 threads: a full SM
+constexpr int kFlushBlocksPerSm = 4;  // 2048 threads: a full SM
 constexpr uint32_t kFlushWord = 0x5a5a5a5a;
 
-// Plain stores and loads here: evict-first lines would leave the lines of others in place.
+// Plain stores and loads: evict-first lines would leave the lines of others in place.
 __global__ void flush_write_kernel(uint4* buffer, int64_t n_packs) {
   const uint4 value = make_uint4(kFlushWord, kFlushWord, kFlushWord, kFlushWord);
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -141,7 +142,7 @@ struct Shape {
   int threads, vectors;
   int blocks_per_sm;  // 0: one tile a block; else that many blocks an SM stride over the tiles
 };
-constexpr Shape kRoofShapes[] = {{128, 8, 0}, {256, 4, 0}, {256, 8, 0},  {512, 2, 0},
+constexpr Shape kRoofShapes[] = {{128, 8, 0}, {256, 4, 0}, {256, 8, 0}, {512, 2, 0},
                                  {512, 4, 0}, {256, 4, 8}, {512, 4, 4}, {1024, 4, 2}};
 constexpr int kRoofShapeCount = sizeof(kRoofShapes) / sizeof(kRoofShapes[0]);
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import Registry
-from .spec import BACKENDS, Case, Config, OpSpec
+from .spec import BACKENDS, ITEMSIZE, Case, Config, OpSpec
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +52,11 @@ class Bound:
     config: Config
     config_source: str
     form: str
+
+    @property
+    def unfused(self) -> bool:
+        """Does it round between kernels, as torch's expression does?"""
+        return self.backend in ("torch", "compile")
 
 
 def unavailable(backend: str) -> str:
@@ -165,8 +170,9 @@ def tuned_config(
 ) -> tuple[Config, str]:
     """The configuration that `make tune` chose, and where it came from.
 
-    The nearest entry by the logarithm of the extents serves a case that was not tuned, and a
-    GPU without a folder borrows from the others; both say so in the source.
+    The nearest entry by the logarithm of the extents serves a case that was not tuned, a dtype
+    that was not tuned takes those of one of its size, and a GPU without a folder borrows from
+    the others; all of them say so in the source.
     """
     folders = [TUNED / gpu_slug, *sorted(TUNED.glob("*/"))]
     for folder in folders:
@@ -176,12 +182,17 @@ def tuned_config(
         entries = [
             entry
             for entry in json.loads(file.read_text())["entries"]
-            if (entry["backend"], entry["dtype"]) == (backend, dtype)
+            if entry["backend"] == backend
+            and ITEMSIZE[entry["dtype"]] == ITEMSIZE[dtype]
             and entry["dims"].keys() == case.dims.keys()
         ]
         if entries:
-            nearest = min(entries, key=lambda entry: _distance(entry["dims"], case.dims))
-            exact = nearest["dims"] == dict(case.dims)
+            nearest = min(
+                entries,
+                key=lambda e: (e["dtype"] != dtype, _distance(e["dims"], case.dims)),
+            )
+            asked = (gpu_slug, dtype, dict(case.dims))
+            exact = (folder.name, nearest["dtype"], nearest["dims"]) == asked
             kind = "tuned" if exact else "nearest"
             return dict(nearest["config"]), f"{kind}:{folder.name}"
     return {}, "default"

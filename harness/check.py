@@ -61,8 +61,11 @@ class Problem:
         self._guarded.fill_(_GUARD_VALUE)
         self.out.fill_(math.nan)
 
-    def judge(self, produced: torch.Tensor) -> Verdict:
-        """The verdict on `produced`, which is `out` or the fresh tensor a baseline returned."""
+    def judge(self, produced: torch.Tensor, unfused: bool = False) -> Verdict:
+        """The verdict on `produced`, which is `out` or the fresh tensor a baseline returned.
+
+        `unfused` grants the roundings between the kernels of a torch expression.
+        """
         for name, tensor in self.tensors.items():
             if not _same_bits(tensor, self._pristine[name]):
                 tensor.copy_(self._pristine[name])
@@ -73,9 +76,18 @@ class Problem:
             if guard.numel() and bool((guard != _GUARD_VALUE).any()):
                 reason = f"wrote into the guard bytes {side} the output"
                 return Verdict(False, reason, math.nan, math.nan, math.nan)
+        allowed = self.allowed + (self._between_kernels() if unfused else 0.0)
         return compare(
-            produced, self.reference, self.allowed, self.spec.tolerances[self.dtype].bias_ulps
+            produced, self.reference, allowed, self.spec.tolerances[self.dtype].bias_ulps
         )
+
+    def _between_kernels(self) -> torch.Tensor | float:
+        import torch
+
+        if self.spec.unfused_rounding is None:
+            return 0.0
+        half_ulp = 0.5 * torch.finfo(torch_dtype(self.dtype)).eps
+        return half_ulp * self.spec.unfused_rounding(self.tensors)
 
 
 def _guarded_output(

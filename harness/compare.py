@@ -123,7 +123,7 @@ def compare_sides(
     side: str = "cuda",
     vs: str = "triton",
     *,
-    noise_floor: float = 0.0,
+    noise_floor: float | None = None,
     least_effect: float = 0.02,
 ) -> Comparison:
     """Compare two backends' headline rows inside one run; ratio = time side / time vs.
@@ -149,7 +149,7 @@ def compare_sides(
     judge(
         rows,
         (run.rounds, run.rounds),
-        [((np.inf, noise_floor),)],
+        [((np.inf, noise_floor or 0.0),)],
         least_effect,
         _tick_us(run),
     )
@@ -177,4 +177,5 @@ def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
 
 
 def _tick_us(run: Run) -> float:
-    return float(meta_value(run.meta, "tick_us") or 0.0)
+    recorded = (meta_value(run.meta, path) for path in ("tick_us", "roofs.tick_us"))
+    return float(next((tick for tick in recorded if tick is not None), 0.0))

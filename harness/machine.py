@@ -26,19 +26,29 @@ def gpu_slug(name: str) -> str:
 
 
 def gpu_facts(device: int) -> dict[str, Any]:
-    """Name, hashed uuid, SMs, L2 and memory of CUDA device `device`; needs torch and a GPU."""
+    """Name, uuid, SMs, L2, memory and peaks of CUDA device `device`; needs torch and a GPU."""
     import torch
 
     properties = torch.cuda.get_device_properties(device)
-    uuid = str(getattr(properties, "uuid", ""))
     return {
         "name": properties.name,
-        "uuid_sha256": hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else None,
+        "uuid": str(getattr(properties, "uuid", "")),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "sm_count": properties.multi_processor_count,
         "l2_bytes": properties.L2_cache_size,
         "memory_bytes": properties.total_memory,
+        # Kilohertz and bits; 0 where this torch does not tell.
+        "sm_khz_max": getattr(properties, "clock_rate", 0),
+        "memory_khz_max": getattr(properties, "memory_clock_rate", 0),
+        "memory_bus_bits": getattr(properties, "memory_bus_width", 0),
     }
+
+
+def public_gpu_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """`facts` with the uuid hashed: enough to tell two cards apart, not to name one."""
+    uuid = facts.get("uuid", "")
+    hashed = hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else None
+    return {key: value for key, value in facts.items() if key != "uuid"} | {"uuid_sha256": hashed}
 
 
 def software_facts() -> dict[str, Any]:
@@ -50,7 +60,7 @@ def software_facts() -> dict[str, Any]:
         "triton": None,
         "triton_ptxas": None,
         "driver": _driver_version(),
-        "os": platform.platform(),
+        "os": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
         "extension": None,
     }
     try:
@@ -95,12 +105,13 @@ def _driver_version() -> str | None:
 
 def source_facts(registry: Registry, stems: tuple[str, ...]) -> dict[str, Any]:
     """Git commit, dirty flag, and a hash of each op's files."""
+    commit = _output(["git", "-C", str(REPOSITORY), "rev-parse", "--verify", "HEAD"])
     status = _output(["git", "-C", str(REPOSITORY), "status", "--porcelain"])
     return {
-        "git_commit": _output(["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]),
-        "git_dirty": None if status is None else bool(status),
+        "git_commit": commit,
+        "git_dirty": None if commit is None or status is None else bool(status),
         "op_sha256": {stem: source_hash(list(registry.files(stem).values())) for stem in stems},
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join(["python -m harness", *sys.argv[1:]]),
     }
 
 
@@ -143,8 +154,8 @@ def writable_triton_cache() -> str:
 class GpuWatch:
     """Polls NVML at 5 Hz for power, temperature, clocks and slowdown reasons; {} without NVML."""
 
-    def __init__(self, uuid: str | None) -> None:
-        self._uuid = uuid
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid if not uuid or uuid.startswith("GPU-") else f"GPU-{uuid}"
         self._samples: list[tuple[float, float, int]] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import rows as row_making
 from .console import Progress
 from .machine import software_facts, source_facts, timestamp
 from .plan import Unit
 from .registry import REPOSITORY, Registry
+from .rows import RowMaker
 from .run_writer import RunWriter
 from .supervisor import Supervisor
 from .sweep import SweepOptions, request_for
@@ -56,13 +56,14 @@ def run_checks(
     statuses: Counter[str] = Counter()
     meta = {"gpu": {"name": "none"}, **software_facts(), "seed": options.seed}
     meta |= source_facts(registry, tuple(dict.fromkeys(u.spec.stem for u in units)))
+    maker = RowMaker(registry, meta["gpu"], options.device, roofs=None)
     with (
         RunWriter.create(run_dir, meta, resume=resume) as writer,
         Supervisor(silence_s=options.timeout_s, module="harness.cpu_worker") as supervisor,
     ):
         for unit in progress.units(units, lambda u: u.label):
             answered = supervisor.run(request_for(unit, options, timed=False))
-            events = row_making.complete(unit, answered, "none", options.device, None, None)
+            events = maker.complete(unit, answered)
             for event in events:
                 writer.append(event["row"], [], [])
                 statuses[event["row"]["status"]] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -126,12 +127,16 @@ def _cases(group: Group) -> pd.DataFrame:
     )
     table = table.sort_values("work", na_position="last").drop_duplicates("case").sort_index()
     table = table[table["work"].notna()].reset_index(drop=True)
-    for i, text in enumerate(table["dims"]):
-        for part in str(text).split(";"):
-            name, _, extent = part.partition("=")
-            if extent.strip().isdigit():
-                table.loc[i, f"dim {name.strip()}"] = float(extent)
+    extents = [_extents(text) for text in table["dims"]]
+    for name in dict.fromkeys(name for one in extents for name in one):
+        table[f"dim {name}"] = [one.get(name, math.nan) for one in extents]
     return table
+
+
+def _extents(dims: object) -> dict[str, float]:
+    """Return "M=4096;N=8192" as numbers by name; parts that are no number are skipped."""
+    pairs = (part.partition("=") for part in str(dims).split(";"))
+    return {name.strip(): float(e) for name, _, e in pairs if e.strip().isdigit()}
 
 
 def _buckets(values: pd.Series[float]) -> pd.Series[float]:

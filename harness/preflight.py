@@ -23,7 +23,7 @@ from typing import Any
 DEFAULT_ARCH_LIST = "8.0+PTX;9.0a"
 OLDEST_CAPABILITY = (8, 0)
 OLDEST_GCC = 9
-# The first gcc major that each nvcc refuses (host_config.h of the toolkits); newer ones check alone.
+# The first gcc major that each nvcc refuses (host_config.h); newer toolkits judge for themselves.
 REFUSED_GCC = {
     **dict.fromkeys(("12.0", "12.1", "12.2"), 13),
     **dict.fromkeys(("12.3", "12.4", "12.5", "12.6", "12.7"), 14),

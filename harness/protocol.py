@@ -14,11 +14,14 @@ from .spec import Config
 
 @dataclass(frozen=True)
 class Contender:
-    """An implementation to run; `config` None takes the tuned one."""
+    """An implementation to run; `config` None takes the tuned one.
+
+    Backend and variant identify it: they alone are hashed and compared.
+    """
 
     backend: str
     variant: str = ""
-    config: Config | None = None
+    config: Config | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:

@@ -164,7 +164,7 @@ def _provenance(run: Run) -> str:
             ("CUDA", "CUDA"),
         )
     ]
-    started = str(meta_value(run.meta, "started") or f"date {_NOT_RECORDED}")[:30]
+    started = str(meta_value(run.meta, "started_utc") or f"date {_NOT_RECORDED}")[:30]
     return _escape(f"{gpu}, {', '.join(facts)}, {started}. Median of cold-cache launches.")
 
 

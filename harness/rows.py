@@ -1,4 +1,4 @@
-"""From what the worker measured to a row of bench.csv: identity, rates, bounds, ratios."""
+"""From what the worker measured to rows of bench.csv: identity, rates, bounds, ratios."""
 
 from __future__ import annotations
 
@@ -6,110 +6,135 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .machine import source_hash
 from .plan import Unit
+from .plausible import impossible
+from .registry import Registry
 from .roofs import Roofs, roof_of
 
 _LAUNCH_BOUND_FLOORS = 2.0
 _ABOVE_ROOF_PCT = 100.0
+_OWN_SIDES = ("cuda", "triton")
+
+Event = dict[str, Any]
 
 
-def complete(
-    unit: Unit,
-    answered: Sequence[dict[str, Any]],
-    gpu_name: str,
-    device: int,
-    roofs: Roofs | None,
-    throttled: bool | None,
-) -> list[dict[str, Any]]:
-    """Row events of one unit with every derived column filled, in the order of contenders."""
-    torch_us = next(
-        (
-            e["row"].get("time_us_p50")
-            for e in answered
-            if e["row"]["backend"] == "torch" and e["row"]["status"] == "ok"
-        ),
-        None,
-    )
-    order = [(c.backend, c.variant) for c in unit.contenders]
-    ordered = sorted(
-        answered, key=lambda e: order.index((e["row"]["backend"], e["row"]["variant"]))
-    )
-    return [
-        event
-        | {
-            "row": _identity(unit, gpu_name, device)
-            | event["row"]
-            | _derived(unit, event["row"], roofs, torch_us)
-            | {"throttled": throttled if event["row"]["status"] == "ok" else None}
-        }
-        for event in ordered
-    ]
+def is_timing(column: str) -> bool:
+    """Does the column or event field hold a time or what was made of one?"""
+    return column.startswith(("time_us", "ci_", "n_", "precision", "graph_us", "host_us"))
 
 
-def absent_events(unit: Unit, gpu_name: str, device: int) -> list[dict[str, Any]]:
-    """A row event for every backend of the unit that the spec declares absent."""
-    events = []
-    for contender in unit.contenders:
-        if contender.backend in unit.spec.absent:
-            row = _identity(unit, gpu_name, device) | {
-                "backend": contender.backend,
-                "variant": contender.variant,
-                "status": "absent",
-                "reason": unit.spec.absent[contender.backend],
+class RowMaker:
+    """Completes the rows of one sweep. `gpu` as machine.gpu_facts gives it, `roofs` None where
+    nothing is timed."""
+
+    def __init__(
+        self, registry: Registry, gpu: Mapping[str, Any], device: int, roofs: Roofs | None
+    ) -> None:
+        self._registry, self._gpu, self._device, self._roofs = registry, gpu, device, roofs
+
+    def complete(
+        self, unit: Unit, answered: Sequence[Event], throttled: bool | None = None
+    ) -> list[Event]:
+        """Row events of one unit with every derived column filled, in the order of contenders."""
+        events = [self._event(unit, event, throttled) for event in answered]
+        torch_us = next(
+            (
+                e["row"]["time_us_p50"]
+                for e in events
+                if e["row"]["backend"] == "torch" and e["row"]["status"] == "ok"
+            ),
+            None,
+        )
+        for event in events:
+            row = event["row"]
+            if row["status"] == "ok" and torch_us:
+                row["speedup_vs_torch"] = torch_us / row["time_us_p50"]
+        order = [(c.backend, c.variant) for c in unit.contenders]
+        return sorted(events, key=lambda e: order.index((e["row"]["backend"], e["row"]["variant"])))
+
+    def absent(self, unit: Unit) -> list[Event]:
+        """A row event for every backend of the unit that the spec declares absent."""
+        return [
+            {
+                "row": self._identity(unit)
+                | {
+                    "backend": contender.backend,
+                    "variant": contender.variant,
+                    "status": "absent",
+                    "reason": unit.spec.absent[contender.backend],
+                },
+                "rounds": [],
+                "samples": [],
             }
-            events.append({"row": row, "rounds": [], "samples": []})
-    return events
+            for contender in unit.contenders
+            if contender.backend in unit.spec.absent
+        ]
 
+    def _event(self, unit: Unit, event: Event, throttled: bool | None) -> Event:
+        row = self._identity(unit) | event["row"] | {"kernel_hash": self._kernel_hash(unit, event)}
+        if row["status"] != "ok":
+            return event | {"row": row}
+        reason = impossible(
+            row["time_us_p50"], row["bytes_read"] + row["bytes_written"], row["flops"], self._gpu
+        )
+        if reason:
+            kept = {column: value for column, value in row.items() if not is_timing(column)}
+            return {
+                "row": kept | {"status": "invalid", "reason": reason},
+                "rounds": [],
+                "samples": [],
+            }
+        row |= {"throttled": throttled, **self._rates(unit, row)}
+        return event | {"row": row}
 
-def _identity(unit: Unit, gpu_name: str, device: int) -> dict[str, Any]:
-    spec, case, dtype = unit.spec, unit.case, unit.dtype
-    read, written = spec.bytes_read(case, dtype), spec.bytes_written(case, dtype)
-    return {
-        "op": spec.stem,
-        "family": spec.family,
-        "case": case.name,
-        "dims": case.dims_text,
-        "distribution": spec.distribution,
-        "dtype": dtype,
-        "math_mode": spec.math_mode,
-        "headline": True,
-        "gpu": gpu_name,
-        "device": device,
-        "bytes_read": read,
-        "bytes_written": written,
-        "bytes_model": read + written,
-        "flops": spec.flops(case),
-    }
+    def _kernel_hash(self, unit: Unit, event: Event) -> str:
+        file = self._registry.files(unit.spec.stem).get(event["row"]["backend"])
+        return source_hash([file]) if file is not None else ""
 
+    def _identity(self, unit: Unit) -> dict[str, Any]:
+        spec, case, dtype = unit.spec, unit.case, unit.dtype
+        read, written = spec.bytes_read(case, dtype), spec.bytes_written(case, dtype)
+        return {
+            "op": spec.stem,
+            "family": spec.family,
+            "case": case.name,
+            "dims": case.dims_text,
+            "distribution": spec.distribution,
+            "dtype": dtype,
+            "math_mode": spec.math_mode,
+            "headline": True,
+            "gpu": self._gpu["name"],
+            "device": self._device,
+            "bytes_read": read,
+            "bytes_written": written,
+            "bytes_model": read + written,
+            "flops": spec.flops(case),
+        }
 
-def _derived(
-    unit: Unit, row: Mapping[str, Any], roofs: Roofs | None, torch_us: float | None
-) -> dict[str, Any]:
-    if row["status"] != "ok" or roofs is None:
-        return {}
-    spec, case = unit.spec, unit.case
-    read = spec.bytes_read(case, unit.dtype)
-    written = spec.bytes_written(case, unit.dtype)
-    time_us = row["time_us_p50"]
-    roof_name, roof_us = roof_of(
-        roofs, unit.dtype, read, written, spec.flops(case), spec.compute_bound
-    )
-    pct_roof = 100 * roof_us / time_us
-    derived = {
-        "gbps": (read + written) / time_us / 1e3,
-        "tflops": spec.flops(case) / time_us / 1e6,
-        "bound": _bound(time_us, roofs, roof_name),
-        "roof_name": roof_name,
-        "roof_us": roof_us,
-        "pct_roof": pct_roof,
-        "speedup_vs_torch": torch_us / time_us if torch_us else None,
-    }
-    if pct_roof > _ABOVE_ROOF_PCT and math.isfinite(pct_roof):
-        derived["warnings"] = ",".join(filter(None, [row.get("warnings"), "above_roof"]))
-    return derived
+    def _rates(self, unit: Unit, row: Mapping[str, Any]) -> dict[str, Any]:
+        if self._roofs is None:
+            return {}
+        read, written, flops = row["bytes_read"], row["bytes_written"], row["flops"]
+        time_us = row["time_us_p50"]
+        roof_name, roof_us = roof_of(
+            self._roofs, unit.dtype, read, written, flops, unit.spec.compute_bound
+        )
+        pct_roof = 100 * roof_us / time_us
+        rates = {
+            "gbps": (read + written) / time_us / 1e3,
+            "tflops": flops / time_us / 1e6,
+            "bound": self._bound(time_us, self._roofs, roof_name),
+            "roof_name": roof_name,
+            "roof_us": roof_us,
+            "pct_roof": pct_roof,
+        }
+        if pct_roof > _ABOVE_ROOF_PCT and math.isfinite(pct_roof):
+            rates["warnings"] = ",".join(filter(None, [row.get("warnings"), "above_roof"]))
+        return rates
 
-
-def _bound(time_us: float, roofs: Roofs, roof_name: str) -> str:
-    if time_us <= _LAUNCH_BOUND_FLOORS * roofs.launch_floor_us:
-        return "launch"
-    return "compute" if roof_name.startswith("matrix") else "memory"
+    @staticmethod
+    def _bound(time_us: float, roofs: Roofs, roof_name: str) -> str:
+        if time_us <= _LAUNCH_BOUND_FLOORS * roofs.launch_floor_us:
+            return "launch"
+        return "compute" if roof_name.startswith("matrix") else "memory"

@@ -20,6 +20,7 @@ from harness.schema import (
     BENCH_NAME,
     COLUMNS,
     KEY,
+    META_FACTS,
     META_NAME,
     ROUNDS_COLUMNS,
     ROUNDS_NAME,
@@ -32,7 +33,9 @@ from harness.schema import (
 )
 
 # Rows measured under different values of these do not belong in one table.
-_FIXED_ON_RESUME = ("gpu name", "driver", "torch", "triton", "nvcc", "nvcc flags", "seed")
+_FIXED_ON_RESUME = tuple(
+    fact for fact in META_FACTS if fact not in ("Python", "git dirty", "clocks")
+)
 
 
 def _csv_bytes(lines: Iterable[Sequence[str]]) -> bytes:

@@ -7,8 +7,9 @@ docs/results-schema.md explains every column; tests/test_results.py keeps the tw
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 SCHEMA_VERSION = "1.0"
 
@@ -74,7 +75,7 @@ META_FACTS: dict[str, tuple[str, ...]] = {
     "driver": ("driver",),
     "CUDA": ("cuda",),
     "nvcc": ("nvcc", "extension.nvcc"),
-    "nvcc's ptxas": ("ptxas", "extension.ptxas"),
+    "nvcc's ptxas": ("nvcc_ptxas", "extension.ptxas"),
     "nvcc flags": ("flags", "extension.flags"),
     "torch": ("torch",),
     "triton": ("triton",),
@@ -83,7 +84,7 @@ META_FACTS: dict[str, tuple[str, ...]] = {
     "git commit": ("git_commit",),
     "git dirty": ("git_dirty",),
     "seed": ("seed",),
-    "clocks": ("cases",),
+    "clocks": ("gpu_health",),
 }
 
 
@@ -137,7 +138,8 @@ def cell(column: str, value: object) -> str:
     if column in FLAG_COLUMNS and number in (0.0, 1.0):
         return str(int(number))
     if column in INT_COLUMNS and number == int(number):
-        return str(int(value))  # type: ignore[call-overload]  # exact beyond 2^53
+        # The float above has lost digits beyond 2^53; integers of any library keep theirs.
+        return str(operator.index(value) if isinstance(value, SupportsIndex) else int(number))
     kind = "0, 1 or None" if column in FLAG_COLUMNS else "a whole number or None"
     raise ResultsError(f"column {column}: got {value!r}, want {kind}; fix the row's producer")
 

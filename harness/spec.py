@@ -78,7 +78,9 @@ class OpSpec:
     `make_inputs(case, dtype, device, seed)` returns the tensors named in `arguments`, in that
     order, without the output. `output_shape(case)` is the shape of `out`. `reference(tensors)`
     is float64. `accumulation(tensors, reference)` is the magnitude that float32 arithmetic
-    inside the op rounds at, elementwise. `bytes_read`, `bytes_written` and `flops` count the
+    inside the op rounds at, elementwise. `unfused_rounding`, for an op that torch runs as several
+    kernels, is the magnitude that those kernels round in the output's dtype in between; only
+    `torch` and `compile` are granted it. `bytes_read`, `bytes_written` and `flops` count the
     distinct bytes and the model operations of a case. `eager(*tensors)` is the plain torch
     expression; `library(*tensors, out)` the best fused library call, None where `absent` says
     why. `absent` maps a backend to the reason it has no implementation. `low_precision`
@@ -105,6 +107,7 @@ class OpSpec:
     eager: Callable[..., torch.Tensor]
     library: Callable[..., Any] | None = None
     low_precision: Callable[[Tensors], torch.Tensor] | None = None
+    unfused_rounding: Callable[[Tensors], torch.Tensor] | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     omitted_mutants: Mapping[str, str] = field(default_factory=dict)
     tuning: Mapping[str, Callable[[Case, str], Sequence[Config]]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Intervals and verdicts from round means: pure NumPy, one row at a time or whole columns at once.
+"""Intervals and verdicts from round means, one row at a time or whole columns at once.
 
 Rounds are the independent units. Samples within a round share clocks and placement, and event
 times are quantised and tie, so an interval over samples would be too narrow.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit  # Student's t quantile, elementwise over degrees of freedom
 
 Floats = NDArray[np.float64]
 
@@ -46,42 +47,6 @@ class Moments(NamedTuple):
     tick: Floats
 
 
-def t_quantile(probability: float, df: ArrayLike) -> Floats:
-    """Return Student's t quantiles for 0.5 < probability < 1, elementwise over `df` >= 1.
-
-    Hill's expansion (CACM algorithm 396); exact for df 1 and 2, within 0.1 % from 3 on,
-    and too wide between whole df below 3, the safe side. It spares
-    the timing loop a SciPy import, which a GPU box may lack.
-    """
-    n = np.maximum(np.asarray(df, dtype=np.float64), 1.0)
-    p = 2.0 * (1.0 - probability)
-    with np.errstate(all="ignore"):
-        a = 1.0 / (n - 0.5)
-        b = 48.0 / a**2
-        c = ((20700.0 * a / b - 98.0) * a - 16.0) * a + 96.36
-        d = ((94.5 / (b + c) - 3.0) / b + 1.0) * np.sqrt(a * math.pi / 2.0) * n
-        y = (d * p) ** (2.0 / n)
-        tail = 1.0 / (((n + 6.0) / (n * y) - 0.089 * d - 0.822) * (n + 2.0) * 3.0) + 0.5 / (n + 4)
-        far = (tail * y - 1.0) * (n + 1.0) / (n + 2.0) + 1.0 / y
-        x = _normal_quantile(p / 2.0)
-        x2 = x * x
-        c = np.where(n < 5.0, c + 0.3 * (n - 4.5) * (x + 0.6), c)
-        c = (((0.05 * d * x - 5.0) * x - 7.0) * x - 2.0) * x + b + c
-        near = (((((0.4 * x2 + 6.3) * x2 + 36.0) * x2 + 94.5) / c - x2 - 3.0) / b + 1.0) * x
-        near = np.expm1(a * near * near)
-        t = np.sqrt(n * np.where(y > 0.05 + a, near, far))
-    exact_1 = math.tan(math.pi * (probability - 0.5))
-    exact_2 = math.sqrt(2.0 / (p * (2.0 - p)) - 2.0)
-    return np.asarray(np.where(n < 2.0, exact_1, np.where(n < 3.0, exact_2, t)), dtype=np.float64)
-
-
-def _normal_quantile(tail: float) -> float:
-    """Return the (negative) standard normal quantile of a lower tail."""
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(tail)
-
-
 def mid_mean(samples: ArrayLike) -> float:
     """Return the mean of the middle half of `samples` (unit kept); NaN when there are none.
 
@@ -109,7 +74,7 @@ def mean_interval(
     if values.size < 2:
         return mean, math.inf
     error = float(values.std(ddof=1)) / math.sqrt(values.size)
-    t = float(t_quantile(0.5 + confidence / 2.0, values.size - 1))
+    t = float(stdtrit(values.size - 1, 0.5 + confidence / 2.0))
     return mean, max(t * error, tick)
 
 
@@ -145,7 +110,7 @@ def welch(base: Moments, new: Moments, confidence: float = CONFIDENCE) -> tuple[
             share_base**2 / (base.n_rounds - 1.0) + share_new**2 / (new.n_rounds - 1.0)
         )
         df = np.where(np.isfinite(df), df, np.minimum(base.n_rounds, new.n_rounds) - 1.0)
-        half = t_quantile(0.5 + confidence / 2.0, df) * np.sqrt(total)
+        half = stdtrit(df, 0.5 + confidence / 2.0) * np.sqrt(total)
         half = np.maximum(half, np.maximum(base.tick, new.tick))
         log_ratio = new.mean - base.mean
         lone = (base.n_rounds < 2) | (new.n_rounds < 2)

@@ -11,13 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import rows as row_making
 from .console import Progress
-from .machine import GpuWatch, software_facts, source_facts
+from .machine import (
+    GpuWatch,
+    gpu_slug,
+    public_gpu_facts,
+    software_facts,
+    source_facts,
+    timestamp,
+)
 from .plan import Unit
 from .protocol import Contender, Request
 from .registry import Registry
 from .roofs import Roofs
+from .rows import Event, RowMaker
 from .run_writer import RunWriter
 from .supervisor import Supervisor, WorkerDiedError
 
@@ -54,70 +61,61 @@ def run_sweep(
     Raises ResultsError when the folder cannot be written and WorkerDiedError when not even the
     roofs could be measured.
     """
-    from .machine import gpu_slug, timestamp
-
     start_s = time.monotonic()
     with Supervisor(options.device, options.timeout_s) as supervisor, _interruptible() as stopped:
         progress.note("measuring the roofs of this card")
-        dtypes = sorted({u.dtype for u in units if u.spec.compute_bound})
-        roofs_meta = supervisor.roofs(dtypes)
-        run_dir = out or results_root / gpu_slug(supervisor.gpu["name"]) / timestamp()
-        meta = _meta(registry, units, options, supervisor.gpu, roofs_meta)
+        roofs = supervisor.roofs(sorted({u.dtype for u in units if u.spec.compute_bound}))
+        gpu = supervisor.gpu
+        run_dir = out or results_root / gpu_slug(gpu["name"]) / timestamp()
+        meta = _meta(registry, units, options, public_gpu_facts(gpu), roofs)
+        maker = RowMaker(registry, gpu, options.device, Roofs.from_meta(roofs))
         outcome = Outcome(Counter(), False, 0.0)
-        with RunWriter.create(run_dir, meta, resume=resume) as writer, GpuWatch(None) as watch:
+        with (
+            RunWriter.create(run_dir, meta, resume=resume) as writer,
+            GpuWatch(gpu.get("uuid", "")) as watch,
+        ):
             health: dict[str, Any] = {}
             for unit in progress.units(units, lambda u: u.label):
                 if stopped:
                     outcome.interrupted = True
                     break
-                if _all_written(unit, writer):
+                if all(_written(unit, contender, writer) for contender in unit.contenders):
                     continue
-                _run_unit(
-                    unit, supervisor, options, roofs_meta, writer, watch, health, outcome, progress
-                )
-            finished = {"gpu_health": health, "worker_restarts": supervisor.restarts}
+                events, watched = _measure_unit(unit, supervisor, options, maker, watch)
+                _write(unit, events, writer, outcome)
+                if watched:
+                    health[unit.label] = watched
+                progress.unit_done(unit.label, [event["row"] for event in events])
             if not outcome.interrupted:
-                writer.finish(finished)
+                writer.finish({"gpu_health": health, "worker_restarts": supervisor.restarts})
     outcome.elapsed_s = time.monotonic() - start_s
     return run_dir, outcome
 
 
-def _run_unit(
+def _measure_unit(
     unit: Unit,
     supervisor: Supervisor,
     options: SweepOptions,
-    roofs_meta: dict[str, Any],
-    writer: RunWriter,
+    maker: RowMaker,
     watch: GpuWatch,
-    health: dict[str, Any],
-    outcome: Outcome,
-    progress: Progress,
-) -> None:
-    """Measure a unit whole, so that its contenders stay interleaved, and write what is new."""
-    gpu_name = supervisor.gpu["name"]
-    events = row_making.absent_events(unit, gpu_name, options.device)
+) -> tuple[list[Event], dict[str, Any]]:
+    """The unit's row events and what NVML saw meanwhile; all contenders stay interleaved."""
     present = replace(
         unit, contenders=tuple(c for c in unit.contenders if c.backend not in unit.spec.absent)
     )
-    if present.contenders:
-        answered = supervisor.run(request_for(present, options))
-        watched = watch.take()
-        if watched:
-            health[unit.label] = watched
-        events += row_making.complete(
-            present,
-            answered,
-            gpu_name,
-            options.device,
-            Roofs.from_meta(roofs_meta),
-            watched.get("throttled"),
-        )
+    answered = supervisor.run(request_for(present, options)) if present.contenders else []
+    watched = watch.take()
+    events = maker.absent(unit) + maker.complete(present, answered, watched.get("throttled"))
+    return events, watched
+
+
+def _write(unit: Unit, events: Sequence[Event], writer: RunWriter, outcome: Outcome) -> None:
+    """Append the rows that an earlier, interrupted run has not written already."""
     for event in events:
         row = event["row"]
         if not _written(unit, Contender(row["backend"], row["variant"]), writer):
             writer.append(row, event["rounds"], event["samples"])
             outcome.statuses[row["status"]] += 1
-    progress.unit_done(unit.label, [event["row"] for event in events])
 
 
 def request_for(unit: Unit, options: SweepOptions, timed: bool = True) -> Request:
@@ -146,10 +144,6 @@ def _written(unit: Unit, contender: Contender, writer: RunWriter) -> bool:
         contender.variant,
     )
     return key in writer.done_keys
-
-
-def _all_written(unit: Unit, writer: RunWriter) -> bool:
-    return all(_written(unit, contender, writer) for contender in unit.contenders)
 
 
 def _meta(

@@ -27,24 +27,24 @@ _FINALISTS = 4
 
 
 def tune(units: Sequence[Unit], options: SweepOptions, progress: Progress) -> list[Path]:
-    """Tune every op among `units`; returns the files written under harness/tuned/<gpu>/."""
-    entries: dict[str, list[dict[str, Any]]] = {}
+    """Tune every op among `units`; returns the files written under harness/tuned/<gpu>/.
+
+    Each case is stored when it is done: an interrupt costs the case in hand.
+    """
+    software = software_facts()
+    versions = {name: software[name] for name in ("torch", "cuda", "triton", "driver")}
+    written: dict[Path, None] = {}
     with Supervisor(options.device, options.timeout_s) as supervisor:
         for unit in progress.units(units, lambda u: u.label):
             for side in _SIDES:
                 grid_of = unit.spec.tuning.get(side)
                 grid = grid_of(unit.case, unit.dtype) if grid_of else ()
-                if grid:
-                    entry = _tune_case(unit, side, grid, supervisor, options)
-                    if entry is not None:
-                        entries.setdefault(unit.spec.stem, []).append(entry)
-                        progress.note(_line(unit, entry))
-        slug = gpu_slug(supervisor.gpu["name"])
-    software = software_facts()
-    versions = {name: software[name] for name in ("torch", "cuda", "triton", "driver")}
-    return [
-        _store(TUNED / slug / f"{stem}.json", found, versions) for stem, found in entries.items()
-    ]
+                entry = _tune_case(unit, side, grid, supervisor, options) if grid else None
+                if entry is not None:
+                    folder = TUNED / gpu_slug(supervisor.gpu["name"])
+                    written[_store(folder / f"{unit.spec.stem}.json", entry, versions)] = None
+                    progress.note(_line(unit, entry))
+    return list(written)
 
 
 def _tune_case(
@@ -90,11 +90,10 @@ def _line(unit: Unit, entry: dict[str, Any]) -> str:
     )
 
 
-def _store(file: Path, found: list[dict[str, Any]], versions: dict[str, Any]) -> Path:
-    """Write `found` beside earlier entries of other cases; replaced whole or not at all."""
+def _store(file: Path, found: dict[str, Any], versions: dict[str, Any]) -> Path:
+    """Write `found` beside the entries of other cases; the file is replaced whole or not at all."""
     kept = json.loads(file.read_text())["entries"] if file.is_file() else []
-    renewed = [_identity(entry) for entry in found]
-    entries = [entry for entry in kept if _identity(entry) not in renewed] + found
+    entries = [entry for entry in kept if _identity(entry) != _identity(found)] + [found]
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".tmp")
     lines = ",\n".join(json.dumps(entry) for entry in entries)

@@ -28,6 +28,7 @@ from .clock import CudaEventClock
 from .machine import gpu_facts, gpu_slug, writable_triton_cache
 from .protocol import Contender, Request
 from .registry import Registry
+from .rows import is_timing
 from .spec import Case, OpSpec
 
 # Words of errors after which the CUDA context of a process is lost.
@@ -158,7 +159,7 @@ class _CaseRun:
             )
             self._problem.poison()
             first_call_ms = timed(bound.call)
-        verdict = self._problem.judge(bound.produced())
+        verdict = self._problem.judge(bound.produced(), bound.unfused)
         row: dict[str, Any] = {
             "config": json.dumps(bound.config, sort_keys=True) if bound.config else "",
             "config_source": bound.config_source,
@@ -214,12 +215,14 @@ class _CaseRun:
         self._problem.poison()
         bound.call()
         torch.cuda.synchronize()
-        verdict = self._problem.judge(bound.produced())
+        verdict = self._problem.judge(bound.produced(), bound.unfused)
         if not verdict.ok:
             del self._live[contender]
             reason = f"right before timing, wrong after it: {verdict.reason}"
             self._rows[contender] = {
-                key: value for key, value in row.items() if not _is_timing(key)
+                key: value
+                for key, value in row.items()
+                if not is_timing(key) and key not in ("rounds", "samples")
             } | {"status": "mismatch", "reason": reason}
 
     def _graph_and_host(self, contender: Contender) -> None:
@@ -232,7 +235,7 @@ class _CaseRun:
             self._problem.poison()
             graph_us = self._clock.graph_us(bound.call)
             torch.cuda.synchronize()
-            verdict = self._problem.judge(bound.produced())
+            verdict = self._problem.judge(bound.produced(), bound.unfused)
             if verdict.ok:
                 row["graph_us_p50"] = graph_us
             else:
@@ -287,10 +290,6 @@ def _time_columns(
         "rounds": measurement.round_means_us,
         "samples": [list(samples) for samples in measurement.rounds],
     }
-
-
-def _is_timing(column: str) -> bool:
-    return column.startswith(("time_us", "ci_", "n_", "precision", "rounds", "samples"))
 
 
 def _join(warnings: str | None, more: str) -> str:

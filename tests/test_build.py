@@ -1,8 +1,9 @@
-"""The CUDA side compiles for both architectures without spills, is bound whole, and imports anywhere."""
+"""The CUDA side compiles for both architectures without spills, is bound whole, and imports."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import shutil
 import subprocess
@@ -75,8 +76,7 @@ def test_compiles_without_spills(
     result = compiled[source, arch]
     assert result.returncode == 0, result.log
     assert "Compiling entry function" in result.log
-    spills = re.findall(r"entry function '(\w+)'[^']*?\b([1-9]\d*) bytes spill", result.log)
-    assert not spills
+    assert not re.findall(r"\b[1-9]\d* bytes spill \w+", result.log), result.log
     assert "warning" not in result.log.lower(), result.log
 
 
@@ -104,6 +104,8 @@ def test_the_machine_code_is_the_intended_one(
     done = subprocess.run([tool, "-sass", str(cubin)], capture_output=True, text=True, check=True)
     for opcode in EXPECTED_SASS[stem]:
         assert re.search(opcode, done.stdout), f"{stem} has no {opcode}"
+    # A generic access: the compiler lost track of which memory a pointer is in.
+    assert not re.search(r"\b(LD|ST)\.E", done.stdout)
 
 
 def test_only_bindings_knows_torch() -> None:
@@ -131,7 +133,7 @@ def test_every_declaration_is_bound_and_has_a_comment() -> None:
         assert re.search(rf'm\.def\("{name}",', bindings), f"{name} is not bound"
         assert f"cvt::{name}" in bindings, f"the binding of {name} does not call it"
     lines = (CSRC / "kernels.h").read_text().splitlines()
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in itertools.pairwise(lines):
         if re.match(r"(?:cudaError_t|int) \w+\(", line):
             assert before.startswith("//"), f"no comment above: {line}"
 

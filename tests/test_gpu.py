@@ -1,4 +1,4 @@
-"""What only a GPU can show: both sides on every test case, streams, timing that cannot be fooled."""
+"""What only a GPU shows: both sides on every test case, streams, timing that cannot be fooled."""
 
 from __future__ import annotations
 

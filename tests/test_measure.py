@@ -147,30 +147,23 @@ def test_a_gigabyte_in_a_millisecond_is_a_thousand_gbps(gigabyte_row: Callable[[
 
 @pytest.fixture
 def gigabyte_row() -> Callable[[], float]:
-    from harness import rows
     from harness.plan import Unit
     from harness.protocol import Contender
     from harness.registry import Registry
     from harness.roofs import Roofs
+    from harness.rows import RowMaker
     from harness.spec import Case
 
     def gbps() -> float:
-        spec = Registry().spec("softmax")
+        registry = Registry()
         # 250 million bf16 elements read and written: exactly 1e9 bytes.
-        unit = Unit(spec, Case({"M": 250_000, "N": 1000}), "bf16", (Contender("cuda"),))
-        roofs = Roofs(
-            {k: [(1e6, 1.0), (1e9, 500.0)] for k in ("copy", "read", "write")},
-            {},
-            1.0,
-            1.0,
-            0.03,
-            1,
-            "test",
-        )
+        case = Case({"M": 250_000, "N": 1000})
+        unit = Unit(registry.spec("softmax"), case, "bf16", (Contender("cuda"),))
+        curves = {kind: [(1e6, 1.0), (1e9, 500.0)] for kind in ("copy", "read", "write")}
+        roofs = Roofs(curves, {}, 1.0, 1.0, 0.03, 1, "test")
         row = {"backend": "cuda", "variant": "", "status": "ok", "time_us_p50": 1000.0}
-        events = rows.complete(
-            unit, [{"row": row, "rounds": [], "samples": []}], "g", 0, roofs, None
-        )
+        answered = [{"row": row, "rounds": [], "samples": []}]
+        events = RowMaker(registry, {"name": "g"}, 0, roofs).complete(unit, answered)
         return float(events[0]["row"]["gbps"])
 
     return gbps

@@ -1,4 +1,4 @@
-"""The preflight: what it finds, what it refuses, and in which words. No compiler is run for real."""
+"""The preflight: what it finds, what it refuses, in which words. No real compiler is run."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_the_table_shows_the_largest_cases_of_each_op(tmp_path: Path) -> None:
         "89",
     ]
     assert table[-1] == (
-        "SYNTHETIC GPU, driver 1.0, torch 2.0.0, Triton 3.0.0, CUDA 13.0, 2000-01-01 00:00 UTC. "
+        "SYNTHETIC GPU, driver 1.0, torch 2.0.0, Triton 3.0.0, CUDA 13.0, 2000-01-01T00:00:00Z. "
         "Median of cold-cache launches. 8 further cases are in bench.csv."
     )
 

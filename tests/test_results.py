@@ -150,14 +150,14 @@ def test_a_folder_with_a_run_is_only_continued_on_request(tmp_path: Path) -> Non
     with pytest.raises(ResultsError, match="--resume"):
         RunWriter.create(tmp_path, {})
     assert (tmp_path / "bench.csv").read_bytes() == before
-    with RunWriter.create(tmp_path, synthetic.meta(cases={"a": 1}), resume=True) as writer:
+    with RunWriter.create(tmp_path, synthetic.meta(gpu_health={"a": 1}), resume=True) as writer:
         assert writer.done_keys == {tuple(str(ROW.get(c, "")) for c in KEY)}
         assert not read_run(tmp_path).complete
         assert writer.append(ROW | {"case": "other"}, [1.0]) == 1
-        writer.finish({"cases": {"b": 2}})
+        writer.finish({"gpu_health": {"b": 2}})
     run = read_run(tmp_path)
     assert run.complete
-    assert run.meta["cases"] == {"a": 1, "b": 2}
+    assert run.meta["gpu_health"] == {"a": 1, "b": 2}
 
 
 def test_another_machine_does_not_continue_a_run(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ inline cudaError_t device_facts(DeviceFacts* facts) {
   }
   cudaError_t error = cudaDeviceGetAttribute(&facts->n_sms, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&facts->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                 device);
+  error =
+      cudaDeviceGetAttribute(&facts->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error == cudaSuccess && cached) {
     n_sms[device].store(facts->n_sms);
     shared_bytes[device].store(facts->shared_bytes, std::memory_order_release);

@@ -99,14 +99,25 @@ def _cuda_configs(case: Case, dtype: str) -> list[Config]:
 
 
 def _triton_configs(case: Case, dtype: str) -> list[Config]:
-    """Tiles of 1 to 32 Ki elements, 4 to 64 of them a thread."""
+    """One read: tiles of 1 to 32 Ki elements, 4 to 64 of them a thread. Looped, for wide rows:
+    blocks of 4 to 16 Ki in a pipeline that shared memory holds."""
     width = 1 << max(case.dims["N"] - 1, 0).bit_length()
-    return [
-        {"ROWS": rows, "num_warps": warps}
+    one_read = [
+        {"ROWS": rows, "BLOCK_N": width, "num_warps": warps}
         for rows in (1, 2, 4, 8, 16, 32)
         for warps in (1, 2, 4, 8, 16, 32)
-        if (rows == 1 or 1024 <= rows * width <= 32768) and 4 <= rows * width // (32 * warps) <= 64
+        if width <= 32768
+        and (rows == 1 or 1024 <= rows * width <= 16384)
+        and 4 <= rows * width // (32 * warps) <= 64
     ]
+    looped = [
+        {"BLOCK_N": block, "num_warps": warps, "num_stages": stages}
+        for block in (4096, 8192, 16384)
+        for warps in (8, 16, 32)
+        for stages in (1, 3, 4)
+        if width >= 32768 and (stages - 1) * block * ITEMSIZE[dtype] <= 220 * 1024
+    ]
+    return one_read + looped
 
 
 SPEC = OpSpec(

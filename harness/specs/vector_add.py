@@ -66,15 +66,16 @@ def _cuda_configs(case: Case, dtype: str) -> list[Config]:
     return [
         {"threads": threads, "vectors": vectors}
         for threads in (128, 256, 512)
-        for vectors in (1, 2, 4)
+        for vectors in (1, 2, 4, 8)
     ]
 
 
 def _triton_configs(case: Case, dtype: str) -> list[Config]:
     return [
         {"BLOCK_SIZE": block, "num_warps": warps}
-        for block in (1024, 2048, 4096, 8192)
-        for warps in (4, 8)
+        for block in (512, 1024, 2048, 4096, 8192)
+        for warps in (2, 4, 8)
+        if 4 <= block // (32 * warps) <= 64
     ]
 
 
