@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import stats
+from harness.results import varying
 
 if TYPE_CHECKING:
     from harness.compare import Comparison
@@ -76,11 +77,13 @@ def _table(rows: pd.DataFrame) -> Table:
         table.add_column(name, no_wrap=True, justify="right")
     for name in ("verdict", "changed"):
         table.add_column(name, no_wrap=True)
+    telling = varying(rows, ("math_mode", "distribution"))
     for row in rows.to_dict("records"):
+        shown = {c: row[c] for c, ops in telling.items() if row["op"] in ops}
         table.add_row(
             Text(str(row["op"])),
-            Text(_with(str(row["case"]), row["distribution"])),
-            Text(_with(str(row["dtype"]), row["math_mode"])),
+            Text(_with(str(row["case"]), shown.get("distribution"))),
+            Text(_with(str(row["dtype"]), shown.get("math_mode"))),
             Text(":".join(str(row[c]) for c in ("backend", "variant") if row.get(c))),
             Text(_time(row["base_us"])),
             Text(_time(row["new_us"])),

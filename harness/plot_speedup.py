@@ -13,7 +13,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from harness import plot_style
 from harness.compare import ComparisonRefused, compare_sides
-from harness.results import Run
+from harness.results import Run, varying
 
 MAX_DOTS = 150  # more rows than this no reader scans; the caption counts the rest
 _TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -61,12 +61,14 @@ def _draw_dots(axes: Axes, rows: pd.DataFrame, n_slots: int) -> None:
     names: list[str] = []
     at, last_op = 0.0, None
     side = blended_transform_factory(axes.transAxes, axes.transData)
+    # A mode or distribution that all of an op's rows share would only push the labels off the page.
+    telling = varying(rows, ("math_mode", "distribution"))
     for row in rows.to_dict("records"):
         if row["op"] != last_op:
             axes.text(0.0, at, f" {row['op']}", transform=side, va="center", weight="bold")
             last_op, at = row["op"], at + 1.0
         places.append(at)
-        extra = [str(row[c]) for c in ("math_mode", "distribution") if row[c]]
+        extra = [str(row[c]) for c, ops in telling.items() if row["op"] in ops]
         names.append(" ".join([str(row["case"]), str(row["dtype"]), *extra]))
         shade = {"FASTER": plot_style.COLOURS["cuda"], "SLOWER": plot_style.COLOURS["triton"]}.get(
             row["verdict"], "#595959"

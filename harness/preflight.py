@@ -119,8 +119,8 @@ def _candidates(env: Mapping[str, str], torch_cuda: str) -> Iterator[tuple[str |
     for folder in _wheel_folders():
         yield folder / "bin" / "nvcc", "from NVIDIA's wheels"
     local = ["/usr/local/cuda"] + ([f"/usr/local/cuda-{torch_cuda}"] if torch_cuda else [])
-    for folder in local:
-        yield Path(folder, "bin", "nvcc"), f"in {folder}"
+    for toolkit in local:
+        yield Path(toolkit, "bin", "nvcc"), f"in {toolkit}"
 
 
 def find_nvcc(env: Mapping[str, str], torch_cuda: str = "") -> Nvcc | None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.results import ResultsError, Run, gpu_names, meta_fact, meta_value
+from harness.results import ResultsError, Run, gpu_names, meta_fact, meta_value, varying
 from harness.run_repair import write_atomically
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
 MAX_ROWS = 14
 
-_SIDES = ("cuda", "triton", "torch")
+_SIDES = ("cuda", "triton", "torch", "library")
 _CASE = ["op", "dtype", "math_mode", "distribution", "case"]
 _NOT_RECORDED = "not recorded"
 
@@ -28,11 +29,12 @@ def results_table(run: Run) -> str:
     """
     cases = _cases(run.rows)
     shown = _selected(cases)
+    telling = varying(run.rows, ("math_mode", "distribution"))
     lines = [
-        "| op | case | dtype | CUDA µs | Triton µs | torch µs | CUDA / Triton time "
+        "| op | case | dtype | CUDA µs | Triton µs | torch µs | library µs | CUDA / Triton time "
         "| CUDA % of roof | Triton % of roof |",
-        "|---|---|---|--:|--:|--:|--:|--:|--:|",
-        *(_line(run.rows, case) for case in shown.to_dict("records")),
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|",
+        *(_line(run.rows, case, telling) for case in shown.to_dict("records")),
         "",
         _provenance(run),
     ]
@@ -105,7 +107,7 @@ def _selected(cases: pd.DataFrame) -> pd.DataFrame:
     return result
 
 
-def _line(rows: pd.DataFrame, case: Any) -> str:
+def _line(rows: pd.DataFrame, case: Any, telling: Mapping[str, set[str]]) -> str:
     same = _headline(rows)
     for column in _CASE:
         same = same[same[column] == case[column]]
@@ -114,7 +116,7 @@ def _line(rows: pd.DataFrame, case: Any) -> str:
     ratio = "–"
     if not (math.isnan(times["cuda"]) or math.isnan(times["triton"])):
         ratio = f"{times['cuda'] / times['triton']:.2f}"
-    mode = " ".join(str(case[c]) for c in ("math_mode", "distribution") if case[c])
+    mode = " ".join(str(case[c]) for c, ops in telling.items() if case["op"] in ops)
     cells = [
         f"`{case['op']}`",
         _escape(case["case"]),

@@ -123,6 +123,14 @@ def gpu_names(run: Run) -> list[str]:
     return sorted(names | ({str(recorded)} if recorded else set()))
 
 
+def varying(rows: pd.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
+    """Column -> the ops whose rows differ in it: only there does naming its value tell anything."""
+    return {
+        column: {str(op) for op, count in rows.groupby("op")[column].nunique().items() if count > 1}
+        for column in columns
+    }
+
+
 def _read_text(path: Path) -> tuple[bytes, bool]:
     """Return a CSV file's whole lines and whether a torn last line was dropped."""
     try:
