@@ -55,6 +55,7 @@ def write_build_info(found: preflight.Preflight) -> None:
         "FLAGS": " ".join(NVCC_FLAGS),
         "ARCH_LIST": found.arch_list,
         "HOST_COMPILER": found.host_version,
+        "PTXAS": preflight.ptxas_version(found.nvcc.home) if found.nvcc else "",
     }
     quoted = {
         name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in facts.items()

@@ -23,6 +23,7 @@
 #define CVT_FLAGS "unknown"
 #define CVT_ARCH_LIST "unknown"
 #define CVT_HOST_COMPILER "unknown"
+#define CVT_PTXAS "unknown"
 #endif
 
 namespace {
@@ -381,6 +382,7 @@ py::dict build_info() {
   info["flags"] = CVT_FLAGS;
   info["arch_list"] = CVT_ARCH_LIST;
   info["host_compiler"] = CVT_HOST_COMPILER;
+  info["ptxas"] = CVT_PTXAS;
   return info;
 }
 

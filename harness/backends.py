@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .registry import Registry
+from .registry import REPOSITORY, Registry
 from .spec import BACKENDS, ITEMSIZE, Case, Config, OpSpec
 
 if TYPE_CHECKING:
@@ -93,7 +93,15 @@ def extension_problem() -> str:
             f"the CUDA extension was built for torch {built_for}, found torch "
             f"{torch.__version__}; run `make clean build`"
         )
+    if _older_than_its_sources(Path(_cuda.__file__)):
+        return "the CUDA extension is older than csrc/; run `make build`"
     return ""
+
+
+def _older_than_its_sources(binary: Path) -> bool:
+    """Never time an old binary in the name of new source."""
+    sources = [path for path in (REPOSITORY / "csrc").rglob("*") if path.is_file()]
+    return any(path.stat().st_mtime > binary.stat().st_mtime for path in sources)
 
 
 def implementations(spec: OpSpec, case: Case, everywhere: bool) -> tuple[str, ...]:
@@ -119,7 +127,7 @@ def bind(
     arguments = tuple(problem.tensors[name] for name in spec.arguments)
     source = "given"
     if config is None:
-        config, source = tuned_config(gpu_slug, spec.stem, backend, problem.dtype, problem.case)
+        config, source = tuned_config(gpu_slug, spec, backend, problem.dtype, problem.case)
     if backend in ("cuda", "triton"):
         launcher, form = _own_launcher(registry, spec, backend)
         call = functools.partial(launcher, *arguments, problem.out, **config)
@@ -166,40 +174,50 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tuned_config(
-    gpu_slug: str, stem: str, backend: str, dtype: str, case: Case
+    gpu_slug: str, spec: OpSpec, backend: str, dtype: str, case: Case
 ) -> tuple[Config, str]:
-    """The configuration that `make tune` chose, and where it came from.
+    """The configuration that `make tune` chose for the case, and where it came from.
 
-    The nearest entry by the logarithm of the extents serves a case that was not tuned, a dtype
-    that was not tuned takes those of one of its size, and a GPU without a folder borrows from
-    the others; all of them say so in the source.
+    A case that was not tuned borrows from the nearest one: of the same dtype before one of the
+    same size, of this GPU before another (in the order of their folders' names), then by the
+    extent that the op sweeps, then by the others. Only what the op's own grid offers for this
+    case is borrowed. `tuned:`, `nearest:` or `default` says which of these it was.
     """
-    folders = [TUNED / gpu_slug, *sorted(TUNED.glob("*/"))]
-    for folder in folders:
-        file = folder / f"{stem}.json"
+    grid_of = spec.tuning.get(backend)
+    if grid_of is None:
+        return {}, "default"
+    grid = [dict(config) for config in grid_of(case, dtype)]
+    for folder in [TUNED / gpu_slug, *sorted(TUNED.glob("*/"))]:
+        file = folder / f"{spec.stem}.json"
         if not file.is_file():
             continue
+        asked = (backend, dtype, dict(case.dims), case.layout)
         entries = [
             entry
             for entry in json.loads(file.read_text())["entries"]
             if entry["backend"] == backend
             and ITEMSIZE[entry["dtype"]] == ITEMSIZE[dtype]
-            and entry["dims"].keys() == case.dims.keys()
+            and entry["config"] in grid
         ]
         if entries:
-            nearest = min(
-                entries,
-                key=lambda e: (e["dtype"] != dtype, _distance(e["dims"], case.dims)),
-            )
-            asked = (gpu_slug, dtype, dict(case.dims))
-            exact = (folder.name, nearest["dtype"], nearest["dims"]) == asked
-            kind = "tuned" if exact else "nearest"
-            return dict(nearest["config"]), f"{kind}:{folder.name}"
+            nearest = min(entries, key=lambda e: _distance(spec, dtype, case, e))
+            found = tuple(nearest[key] for key in ("backend", "dtype", "dims", "layout"))
+            exact = folder.name == gpu_slug and found == asked
+            return dict(nearest["config"]), f"{'tuned' if exact else 'nearest'}:{folder.name}"
     return {}, "default"
 
 
-def _distance(a: Any, b: Any) -> float:
-    return sum(abs(math.log2(max(a[key], 1)) - math.log2(max(b[key], 1))) for key in a)
+def _distance(spec: OpSpec, dtype: str, case: Case, entry: dict[str, Any]) -> tuple[float, ...]:
+    def octaves(dim: str) -> float:
+        return abs(math.log2(max(entry["dims"][dim], 1)) - math.log2(max(case.dims[dim], 1)))
+
+    others = sum(octaves(dim) for dim in case.dims if dim != spec.sweep_dim)
+    return (
+        entry["dtype"] != dtype,
+        octaves(spec.sweep_dim),
+        others,
+        entry["layout"] != case.layout,
+    )
 
 
 @contextmanager

@@ -52,6 +52,7 @@ class Problem:
 
     def reseed(self, seed: int) -> None:
         """New values in place: bound closures keep their pointers but must not their answers."""
+        del self._pristine, self.reference, self.allowed  # room for their successors
         fresh = self.spec.make_inputs(self.case, self.dtype, self.device, seed)
         for name, tensor in self.tensors.items():
             tensor.copy_(fresh[name])
@@ -66,16 +67,19 @@ class Problem:
 
         `unfused` grants the roundings between the kernels of a torch expression.
         """
-        for name, tensor in self.tensors.items():
-            if not _same_bits(tensor, self._pristine[name]):
-                tensor.copy_(self._pristine[name])
-                return Verdict(False, f"input {name} was changed", math.nan, math.nan, math.nan)
+        changed = [n for n, t in self.tensors.items() if not _same_bits(t, self._pristine[n])]
+        # All of them, or the next implementation would be judged on this one's damage.
+        for name in changed:
+            self.tensors[name].copy_(self._pristine[name])
+        if changed:
+            return _refused(f"input {', '.join(changed)} was changed")
+        if produced.dtype != self.out.dtype:
+            return _refused(f"dtype {produced.dtype}, wanted {self.out.dtype}")
         start = self.out.data_ptr() - self._guarded.data_ptr()
         end = start + self.out.numel() * self.out.element_size()
         for side, guard in (("before", self._guarded[:start]), ("behind", self._guarded[end:])):
             if guard.numel() and bool((guard != _GUARD_VALUE).any()):
-                reason = f"wrote into the guard bytes {side} the output"
-                return Verdict(False, reason, math.nan, math.nan, math.nan)
+                return _refused(f"wrote into the guard bytes {side} the output")
         allowed = self.allowed + (self._between_kernels() if unfused else 0.0)
         return compare(
             produced, self.reference, allowed, self.spec.tolerances[self.dtype].bias_ulps
@@ -127,8 +131,7 @@ def compare(
     import torch
 
     if tuple(produced.shape) != tuple(reference.shape):
-        reason = f"shape {tuple(produced.shape)}, wanted {tuple(reference.shape)}"
-        return Verdict(False, reason, math.nan, math.nan, math.nan)
+        return _refused(f"shape {tuple(produced.shape)}, wanted {tuple(reference.shape)}")
     if produced.numel() == 0:
         return Verdict(True, "", 0.0, 0.0, 0.0)
     got = produced.double()
@@ -186,7 +189,11 @@ def _failed(what: str, wrong: torch.Tensor, got: torch.Tensor, reference: torch.
         f"{index}: got {float(got[index]):.6g} expected {float(reference[index]):.6g}"
         for index in shown
     )
-    reason = f"{what} at {count} of {total} elements; {examples}"
+    return _refused(f"{what} at {count} of {total} elements; {examples}")
+
+
+def _refused(reason: str) -> Verdict:
+    """Wrong in a way that leaves no error to state."""
     return Verdict(False, reason, math.nan, math.nan, math.nan)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -249,8 +250,7 @@ def _bench_with_gpu(options: argparse.Namespace) -> int:
     counts = ", ".join(f"{count} {status}" for status, count in outcome.statuses.most_common())
     if outcome.interrupted:
         stdout.print(
-            f"stopped after {counts or 'nothing'}; go on with: "
-            f"python -m harness bench --resume --out {run_dir}",
+            f"stopped after {counts or 'nothing'}; go on with: {_resume_command(run_dir)}",
             markup=False,
         )
         return 130
@@ -260,8 +260,18 @@ def _bench_with_gpu(options: argparse.Namespace) -> int:
     return 1 if any(outcome.statuses[status] for status in _BAD_STATUSES) else 0
 
 
+def _resume_command(run_dir: Path) -> str:
+    """The command that was given, with the folder it wrote to."""
+    given = [word for word in sys.argv[1:] if word != "--resume"]
+    if "--out" in given:
+        at = given.index("--out")
+        del given[at : at + 2]
+    return shlex.join(["python", "-m", "harness", *given, "--resume", "--out", str(run_dir)])
+
+
 def _bench_without_gpu(options: argparse.Namespace) -> int:
     """Check, compile and plot what needs no GPU; says plainly what was not measured."""
+    from .backends import extension_problem
     from .console import stdout
     from .registry import REPOSITORY
 
@@ -269,9 +279,10 @@ def _bench_without_gpu(options: argparse.Namespace) -> int:
     references = sorted((REPOSITORY / "results").glob("*/reference/bench.csv"))
     for reference in [] if options.no_plots else references:
         _draw(reference.parent, run_dir / "plots" / reference.parent.parent.name, None)
+    extension = extension_problem() or "built and imported"
     stdout.print(
         f"{run_dir}: no GPU is visible, so NOTHING WAS TIMED. Checked: Triton kernels in the "
-        "interpreter against float64, compilation for sm_90, the CUDA extension's build and import."
+        f"interpreter against float64, compilation for sm_90. The CUDA extension: {extension}."
         + (
             f" Plots are of the committed reference runs ({len(references)})." if references else ""
         ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _SPIN_ATTEMPTS = 4
 _FIRST_ENQUEUE_US = 60.0
 _HOST_BURST = 20
 _GRAPH_LAUNCHES = 20
+_GRAPH_SPIN_US = 300.0
 
 
 @dataclass(frozen=True)
@@ -157,13 +159,19 @@ class CudaEventClock:
         """
         torch = self._torch
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(_GRAPH_LAUNCHES):
-                launch()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with torch.cuda.graph(graph):
+                for _ in range(_GRAPH_LAUNCHES):
+                    launch()
+        if any("graph is empty" in str(warning.message).lower() for warning in caught):
+            raise RuntimeError("the captured graph holds no work")
         graph.replay()
         times: list[float] = []
         for _ in range(5):
             start, stop = self._events[0]
+            # As in `batch`: without it the interval would hold the host's cost of the replay.
+            self._spin(_GRAPH_SPIN_US)
             start.record()
             graph.replay()
             stop.record()

@@ -14,7 +14,7 @@ from typing import Any
 
 from .backends import bind, extension_problem
 from .check import Problem
-from .protocol import Contender, Request
+from .protocol import Contender, Request, open_answers
 from .registry import Registry
 from .spec import Case
 
@@ -59,8 +59,7 @@ def _row(request: Request, contender: Contender) -> dict[str, Any]:
 
 def main() -> int:
     """Serve requests from standard input until it closes."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    answers = open_answers()
 
     def say(event: str, **facts: Any) -> None:
         answers.write(json.dumps({"event": event, **facts}) + "\n")

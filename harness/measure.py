@@ -87,25 +87,27 @@ def measure(
     settings: Settings,
     seed: int,
     before_last_round: Callable[[], None] = lambda: None,
+    before_batch: Callable[[Key], None] = lambda _key: None,
 ) -> dict[Key, Measurement]:
     """Warm up, then run interleaved rounds until every contender is precise or time is up.
 
     `before_last_round` runs once, after the stop rule is met; one more round follows it.
+    `before_batch` hears whose turn it is: a launch that never comes back has a name then.
     """
     order = list(contenders)
     shuffler = random.Random(seed)
-    n_samples = _warm_up(contenders, clock, settings)
+    n_samples = _warm_up(contenders, clock, settings, before_batch)
     measured: dict[Key, Measurement] = {key: Measurement() for key in order}
     start_s = clock.now_s()
     for round_index in range(settings.max_rounds):
-        _round(order, contenders, clock, n_samples, shuffler, measured)
+        _round(order, contenders, clock, n_samples, shuffler, measured, before_batch)
         if round_index + 2 < settings.min_rounds:
             continue
         out_of_time = clock.now_s() - start_s > settings.cap_s
         if out_of_time or all(_precise(m, settings, clock.tick_us) for m in measured.values()):
             break
     before_last_round()
-    _round(order, contenders, clock, n_samples, shuffler, measured)
+    _round(order, contenders, clock, n_samples, shuffler, measured, before_batch)
     return measured
 
 
@@ -116,9 +118,11 @@ def _round(
     n_samples: Mapping[Key, int],
     shuffler: random.Random,
     measured: Mapping[Key, Measurement],
+    before_batch: Callable[[Key], None],
 ) -> None:
     shuffler.shuffle(order)
     for key in order:
+        before_batch(key)
         batch = clock.batch(contenders[key], n_samples[key])
         measured[key].add(batch.samples_us)
         measured[key].hidden &= batch.hidden
@@ -134,10 +138,16 @@ def _precise(measurement: Measurement, settings: Settings, tick_us: float) -> bo
     return half_width <= max(settings.precision * mean, tick_us)
 
 
-def _warm_up(contenders: Mapping[Key, Launch], clock: Clock, settings: Settings) -> dict[Key, int]:
+def _warm_up(
+    contenders: Mapping[Key, Launch],
+    clock: Clock,
+    settings: Settings,
+    before_batch: Callable[[Key], None],
+) -> dict[Key, int]:
     """Run until clocks are steady; returns how many samples fill each contender's round."""
     n_samples: dict[Key, int] = {}
     for key, launch in contenders.items():
+        before_batch(key)
         estimate = sorted(clock.batch(launch, settings.min_samples).samples_us)
         typical = estimate[len(estimate) // 2]
         usable = typical if math.isfinite(typical) and typical > 0 else 0.0
@@ -148,6 +158,7 @@ def _warm_up(contenders: Mapping[Key, Launch], clock: Clock, settings: Settings)
     while True:
         total = 0.0
         for key, launch in contenders.items():
+            before_batch(key)
             total += stats.mid_mean(clock.batch(launch, n_samples[key]).samples_us)
         totals.append(total)
         elapsed_s = clock.now_s() - start_s

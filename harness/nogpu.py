@@ -18,11 +18,12 @@ from pathlib import Path
 from .console import Progress
 from .machine import software_facts, source_facts, timestamp
 from .plan import Unit
+from .protocol import Contender
 from .registry import REPOSITORY, Registry
 from .rows import RowMaker
 from .run_writer import RunWriter
 from .supervisor import Supervisor
-from .sweep import SweepOptions, request_for
+from .sweep import SweepOptions, request_for, written
 
 _MAX_ELEMENTS = 1 << 17
 _COMPILE_TIMEOUT_S = 300
@@ -62,9 +63,14 @@ def run_checks(
         Supervisor(silence_s=options.timeout_s, module="harness.cpu_worker") as supervisor,
     ):
         for unit in progress.units(units, lambda u: u.label):
+            if all(written(unit, contender, writer) for contender in unit.contenders):
+                continue
             answered = supervisor.run(request_for(unit, options, timed=False))
             events = maker.complete(unit, answered)
             for event in events:
+                row = event["row"]
+                if written(unit, Contender(row["backend"], row["variant"]), writer):
+                    continue
                 writer.append(event["row"], [], [])
                 statuses[event["row"]["status"]] += 1
             progress.unit_done(unit.label, [event["row"] for event in events])
@@ -78,14 +84,26 @@ def compile_offline(units: Sequence[Unit], arch: int = 90) -> list[Compiled]:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     results = []
     for stem, dtype in wanted:
-        done = subprocess.run(
+        done = _run(
             [sys.executable, "-m", "harness.offline", stem, "--arch", str(arch), "--dtype", dtype],
+            environment,
+        )
+        results.append(Compiled(stem, dtype, *done))
+    return results
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[bool, str]:
+    """(did it succeed, the last line it printed)."""
+    try:
+        done = subprocess.run(
+            command,
             capture_output=True,
             text=True,
             env=environment,
             cwd=REPOSITORY,
             timeout=_COMPILE_TIMEOUT_S,
         )
-        text = (done.stdout if done.returncode == 0 else done.stderr).strip()
-        results.append(Compiled(stem, dtype, done.returncode == 0, text.splitlines()[-1]))
-    return results
+    except subprocess.TimeoutExpired:
+        return False, f"not done after {_COMPILE_TIMEOUT_S} s"
+    text = done.stdout if done.returncode == 0 else done.stderr
+    return done.returncode == 0, (text.strip().splitlines() or ["printed nothing"])[-1]

@@ -104,6 +104,12 @@ def _as_nvcc(path: str | Path, why: str) -> Nvcc | None:
     return Nvcc(str(inside) if inside.exists() else path, home, match[1], why)
 
 
+def ptxas_version(home: str) -> str:
+    """Full version of the ptxas under `home`, such as "13.0.88"; empty when it does not tell."""
+    match = re.search(r"V(\d[\d.]*)", _output([str(Path(home, "bin", "ptxas")), "--version"]))
+    return match[1] if match else ""
+
+
 def _wheel_folders() -> Iterator[Path]:
     """Folders that NVIDIA's compiler wheels fill: nvidia/cu13 (CUDA 13), nvidia/cuda_nvcc (12)."""
     spec = importlib.util.find_spec("nvidia")

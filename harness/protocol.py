@@ -6,8 +6,11 @@ A worker that dies leaves the last "stage" event to tell whose fault it was.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from .spec import Config
 
@@ -53,3 +56,19 @@ class Request:
     def from_json(cls, data: dict[str, Any]) -> Request:
         contenders = tuple(Contender(**contender) for contender in data["contenders"])
         return cls(**(data | {"contenders": contenders, "kernels": tuple(data["kernels"])}))
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def open_answers() -> IO[str]:
+    """The worker's channel to its parent; called once, first.
+
+    From then on standard output goes to standard error: a kernel's printf must not end up
+    between the answers. And a parent that is killed must not leave a worker behind on the GPU
+    (Linux, prctl(2)).
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return answers

@@ -89,8 +89,12 @@ class RowMaker:
         return event | {"row": row}
 
     def _kernel_hash(self, unit: Unit, event: Event) -> str:
-        file = self._registry.files(unit.spec.stem).get(event["row"]["backend"])
-        return source_hash([file]) if file is not None else ""
+        backend = event["row"]["backend"]
+        file = self._registry.files(unit.spec.stem).get(backend)
+        if file is None:
+            return ""
+        shared = (file.parent / "common").glob("*.cuh") if backend == "cuda" else ()
+        return source_hash([file, *shared])
 
     def _identity(self, unit: Unit) -> dict[str, Any]:
         spec, case, dtype = unit.spec, unit.case, unit.dtype

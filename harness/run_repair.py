@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import zlib
@@ -88,7 +89,7 @@ def repair(run_dir: Path) -> set[tuple[str, ...]]:
     whole = whole_lines(data)
     if len(whole) != len(data):
         os.truncate(bench, len(whole))
-    lines = list(csv.reader(whole.decode().splitlines()))
+    lines = list(csv.reader(io.StringIO(whole.decode(), newline="")))
     if lines and tuple(lines[0]) != COLUMNS:
         raise ResultsError(
             f"{bench} has other columns than schema {SCHEMA_VERSION}; choose another folder"

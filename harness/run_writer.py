@@ -152,6 +152,19 @@ class RunWriter:
         self._keys.add(key)
         return row_id
 
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What meta.json holds: of a resumed run, what its earlier part recorded."""
+        return self._meta
+
+    def record(self, meta: Mapping[str, Any]) -> None:
+        """Merge `meta` into meta.json of the run, which stays incomplete."""
+        self._meta = _merge(self._meta, meta)
+        try:
+            self._write_meta(complete=False)
+        except OSError as error:
+            raise _cannot_write(self.run_dir, error) from error
+
     def finish(self, meta: Mapping[str, Any] | None = None) -> None:
         """Merge `meta` into what create() got, mark the run complete, and close it."""
         self._meta = _merge(self._meta, meta or {})

@@ -84,6 +84,7 @@ META_FACTS: dict[str, tuple[str, ...]] = {
     "git commit": ("git_commit",),
     "git dirty": ("git_dirty",),
     "seed": ("seed",),
+    "effort": ("settings",),
     "clocks": ("gpu_health",),
 }
 

@@ -52,7 +52,7 @@ class Supervisor:
 
     def roofs(self, dtypes: list[str]) -> dict[str, Any]:
         """Measured roofs as meta.json stores them. Raises WorkerDiedError."""
-        self._start()
+        self.start()
         for event in self._ask({"kind": "roofs", "dtypes": dtypes}):
             if event["event"] == "roofs":
                 roofs: dict[str, Any] = event["roofs"]
@@ -65,7 +65,7 @@ class Supervisor:
         while left:
             data = request.as_json() | {"contenders": [vars(c) for c in left]}
             try:
-                self._start()
+                self.start()
                 rows += [
                     e for e in self._ask({"kind": "case", "request": data}) if e["event"] == "row"
                 ]
@@ -77,9 +77,10 @@ class Supervisor:
                 left = [c for c in left if c not in culprits]
         return rows
 
-    def _start(self) -> None:
+    def start(self) -> dict[str, Any]:
+        """Start the worker unless it runs; the GPU's facts. Raises WorkerDiedError."""
         if self._process is not None and self._process.poll() is None:
-            return
+            return self.gpu
         self.restarts += 1
         self._lines = queue.Queue()
         self._process = subprocess.Popen(
@@ -96,6 +97,7 @@ class Supervisor:
         ).start()
         ready = self._next("start", _START_TIMEOUT_S)
         self.gpu = ready.get("gpu", {})
+        return self.gpu
 
     def _ask(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         assert self._process is not None and self._process.stdin is not None

@@ -62,34 +62,47 @@ def run_sweep(
     roofs could be measured.
     """
     start_s = time.monotonic()
+    outcome = Outcome(Counter(), False, 0.0)
     with Supervisor(options.device, options.timeout_s) as supervisor, _interruptible() as stopped:
-        progress.note("measuring the roofs of this card")
-        roofs = supervisor.roofs(sorted({u.dtype for u in units if u.spec.compute_bound}))
-        gpu = supervisor.gpu
+        gpu = supervisor.start()
         run_dir = out or results_root / gpu_slug(gpu["name"]) / timestamp()
-        meta = _meta(registry, units, options, public_gpu_facts(gpu), roofs)
-        maker = RowMaker(registry, gpu, options.device, Roofs.from_meta(roofs))
-        outcome = Outcome(Counter(), False, 0.0)
+        # Before anything is measured: a folder that cannot be written is refused at once.
+        meta = _meta(registry, units, options, public_gpu_facts(gpu))
         with (
             RunWriter.create(run_dir, meta, resume=resume) as writer,
             GpuWatch(gpu.get("uuid", "")) as watch,
         ):
-            health: dict[str, Any] = {}
+            maker = RowMaker(
+                registry, gpu, options.device, _roofs(units, supervisor, writer, progress)
+            )
             for unit in progress.units(units, lambda u: u.label):
                 if stopped:
                     outcome.interrupted = True
                     break
-                if all(_written(unit, contender, writer) for contender in unit.contenders):
+                if all(written(unit, contender, writer) for contender in unit.contenders):
                     continue
                 events, watched = _measure_unit(unit, supervisor, options, maker, watch)
                 _write(unit, events, writer, outcome)
                 if watched:
-                    health[unit.label] = watched
+                    writer.record({"gpu_health": {unit.label: watched}})
                 progress.unit_done(unit.label, [event["row"] for event in events])
             if not outcome.interrupted:
-                writer.finish({"gpu_health": health, "worker_restarts": supervisor.restarts})
+                writer.finish({"worker_restarts": supervisor.restarts})
     outcome.elapsed_s = time.monotonic() - start_s
     return run_dir, outcome
+
+
+def _roofs(
+    units: Sequence[Unit], supervisor: Supervisor, writer: RunWriter, progress: Progress
+) -> Roofs:
+    """This run's roofs: measured once, and the same for the rows that a resume adds."""
+    recorded = writer.meta.get("roofs")
+    if recorded is None:
+        progress.note("measuring the roofs of this card")
+        recorded = supervisor.roofs(sorted({u.dtype for u in units if u.spec.compute_bound}))
+        overheads = {key: recorded[key] for key in ("event_overhead_us", "launch_floor_us")}
+        writer.record({"roofs": recorded, **overheads})
+    return Roofs.from_meta(recorded)
 
 
 def _measure_unit(
@@ -113,7 +126,7 @@ def _write(unit: Unit, events: Sequence[Event], writer: RunWriter, outcome: Outc
     """Append the rows that an earlier, interrupted run has not written already."""
     for event in events:
         row = event["row"]
-        if not _written(unit, Contender(row["backend"], row["variant"]), writer):
+        if not written(unit, Contender(row["backend"], row["variant"]), writer):
             writer.append(row, event["rounds"], event["samples"])
             outcome.statuses[row["status"]] += 1
 
@@ -132,7 +145,7 @@ def request_for(unit: Unit, options: SweepOptions, timed: bool = True) -> Reques
     )
 
 
-def _written(unit: Unit, contender: Contender, writer: RunWriter) -> bool:
+def written(unit: Unit, contender: Contender, writer: RunWriter) -> bool:
     spec = unit.spec
     key = (
         spec.stem,
@@ -151,7 +164,6 @@ def _meta(
     units: Sequence[Unit],
     options: SweepOptions,
     gpu: dict[str, Any],
-    roofs_meta: dict[str, Any],
 ) -> dict[str, Any]:
     software = software_facts()
     stems = tuple(dict.fromkeys(u.spec.stem for u in units))
@@ -171,10 +183,7 @@ def _meta(
         "distributions": {u.spec.stem: u.spec.distribution for u in units},
         "settings": options.settings,
         "flush": "clean",
-        "event_overhead_us": roofs_meta["event_overhead_us"],
-        "launch_floor_us": roofs_meta["launch_floor_us"],
         "noise_floor": None,
-        "roofs": roofs_meta,
         "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -196,4 +205,11 @@ def _interruptible() -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, previous)
 
 
-__all__ = ["Outcome", "SweepOptions", "WorkerDiedError", "request_for", "run_sweep"]
+__all__ = [
+    "Outcome",
+    "SweepOptions",
+    "WorkerDiedError",
+    "request_for",
+    "run_sweep",
+    "written",
+]

@@ -36,7 +36,7 @@ def tune(units: Sequence[Unit], options: SweepOptions, progress: Progress) -> li
     written: dict[Path, None] = {}
     with Supervisor(options.device, options.timeout_s) as supervisor:
         for unit in progress.units(units, lambda u: u.label):
-            for side in _SIDES:
+            for side in [c.backend for c in unit.contenders if c.backend in _SIDES]:
                 grid_of = unit.spec.tuning.get(side)
                 grid = grid_of(unit.case, unit.dtype) if grid_of else ()
                 entry = _tune_case(unit, side, grid, supervisor, options) if grid else None
@@ -59,12 +59,15 @@ def _tune_case(
         return None
     finalists = tuple(c for c in candidates if c.variant in best_first)
     final = _times(replace(unit, contenders=finalists), supervisor, options)
+    if not final:
+        return None
     winner = min(final, key=lambda label: final[label])
     by_label = {candidate.variant: candidate.config for candidate in candidates}
     return {
         "backend": side,
         "dtype": unit.dtype,
         "dims": dict(unit.case.dims),
+        "layout": unit.case.layout,
         "config": by_label[winner],
         "time_us": final[winner],
         "candidates": [
@@ -102,5 +105,6 @@ def _store(file: Path, found: dict[str, Any], versions: dict[str, Any]) -> Path:
     return file
 
 
-def _identity(entry: dict[str, Any]) -> tuple[str, str, str]:
-    return entry["backend"], entry["dtype"], json.dumps(entry["dims"], sort_keys=True)
+def _identity(entry: dict[str, Any]) -> tuple[str, ...]:
+    dims = json.dumps(entry["dims"], sort_keys=True)
+    return entry["backend"], entry["dtype"], dims, entry["layout"]

@@ -124,6 +124,19 @@ def test_a_changed_input_fails_and_is_restored():
     assert torch.equal(problem.tensors["x"], before)
 
 
+def test_all_changed_inputs_are_restored_for_the_next_implementation():
+    problem = vector_problem()
+    for tensor in problem.tensors.values():
+        tensor.zero_()
+    assert "x, y" in problem.judge(right_output(problem)).reason
+    assert problem.judge(right_output(problem)).ok
+
+
+def test_another_dtype_fails():
+    problem = vector_problem()
+    assert "dtype" in problem.judge(problem.reference).reason
+
+
 @pytest.mark.parametrize(("offset", "side"), [(-1, "before"), (100, "behind")])
 def test_a_write_outside_the_output_fails(offset: int, side: str):
     problem = vector_problem()

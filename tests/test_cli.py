@@ -140,6 +140,37 @@ def test_bench_into_a_used_folder_is_refused(tmp_path):
     assert (tmp_path / "run" / "bench.csv").read_text() == before
 
 
+def test_a_run_without_a_gpu_resumes(tmp_path):
+    pytest.importorskip("triton")
+    arguments = [
+        "bench",
+        "--op",
+        "vector_add",
+        "--case",
+        "N<=31",
+        "--backend",
+        "cuda",
+        "--no-plots",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert harness(*arguments, CUDA_VISIBLE_DEVICES="").returncode == 0
+    before = (tmp_path / "run" / "bench.csv").read_text()
+    again = harness(*arguments, "--resume", CUDA_VISIBLE_DEVICES="")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "run" / "bench.csv").read_text() == before
+
+
+def test_the_resume_command_repeats_what_was_asked(monkeypatch, tmp_path):
+    from harness.cli import _resume_command
+
+    given = ["harness", "bench", "--quick", "--case", "N>=4096", "--out", "x", "--resume"]
+    monkeypatch.setattr("sys.argv", given)
+    assert _resume_command(tmp_path) == (
+        f"python -m harness bench --quick --case 'N>=4096' --resume --out {tmp_path}"
+    )
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [

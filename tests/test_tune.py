@@ -70,25 +70,56 @@ def test_tuning_again_replaces_entries_and_keeps_others(tuned):
     assert len(after) == len(before) + 2
 
 
+VECTOR_ADD = Registry().spec("vector_add")
+SOFTMAX = Registry().spec("softmax")
+
+
 @pytest.mark.parametrize(
-    ("slug", "dtype", "n", "source"),
+    ("slug", "dtype", "case", "source"),
     [
-        ("fake-gpu", "f32", 1 << 24, "tuned:fake-gpu"),
-        ("fake-gpu", "f32", 1 << 23, "nearest:fake-gpu"),
-        ("other-gpu", "f32", 1 << 24, "nearest:fake-gpu"),
-        ("fake-gpu", "bf16", 1 << 24, "default"),
+        ("fake-gpu", "f32", Case({"N": 1 << 24}), "tuned:fake-gpu"),
+        ("fake-gpu", "f32", Case({"N": 1 << 24}, layout="offset1"), "nearest:fake-gpu"),
+        ("fake-gpu", "f32", Case({"N": 1 << 23}), "nearest:fake-gpu"),
+        ("other-gpu", "f32", Case({"N": 1 << 24}), "nearest:fake-gpu"),
+        ("fake-gpu", "bf16", Case({"N": 1 << 24}), "default"),
     ],
 )
-def test_configurations_say_where_they_come_from(tuned, slug, dtype, n, source):
-    config, found = backends.tuned_config(slug, "vector_add", "triton", dtype, Case({"N": n}))
+def test_configurations_say_where_they_come_from(tuned, slug, dtype, case, source):
+    config, found = backends.tuned_config(slug, VECTOR_ADD, "triton", dtype, case)
     assert found == source
     assert bool(config) == (source != "default")
 
 
+def store(folder, monkeypatch, *entries):
+    monkeypatch.setattr(backends, "TUNED", folder)
+    (folder / "gpu").mkdir()
+    whole = [{"backend": "cuda", "dtype": "bf16", "layout": "contiguous"} | e for e in entries]
+    (folder / "gpu" / "softmax.json").write_text(json.dumps({"entries": whole}))
+
+
+def entry(m, n, threads, form=1):
+    return {"dims": {"M": m, "N": n}, "config": {"threads_per_row": threads, "form": form}}
+
+
 def test_a_dtype_of_the_same_size_is_borrowed(tmp_path, monkeypatch):
-    monkeypatch.setattr(backends, "TUNED", tmp_path)
-    (tmp_path / "gpu").mkdir()
-    entry = {"backend": "cuda", "dtype": "bf16", "dims": {"N": 64}, "config": {"a": 1}}
-    (tmp_path / "gpu" / "op.json").write_text(json.dumps({"entries": [entry]}))
-    found = backends.tuned_config("gpu", "op", "cuda", "f16", Case({"N": 64}))
-    assert found == ({"a": 1}, "nearest:gpu")
+    store(tmp_path, monkeypatch, entry(64, 4096, 256))
+    case = Case({"M": 64, "N": 4096})
+    config, source = backends.tuned_config("gpu", SOFTMAX, "cuda", "f16", case)
+    assert (config["threads_per_row"], source) == (256, "nearest:gpu")
+    assert backends.tuned_config("gpu", SOFTMAX, "cuda", "f32", case) == ({}, "default")
+
+
+def test_the_swept_extent_decides_what_is_near(tmp_path, monkeypatch):
+    store(tmp_path, monkeypatch, entry(32768, 4096, 256), entry(1024, 8192, 512))
+    case = Case({"M": 32, "N": 4096})
+    config, _ = backends.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case)
+    assert config["threads_per_row"] == 256
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case({"M": 3, "N": 31}), Case({"M": 3, "N": 65536}), Case({"M": 3, "N": 4096}, "padded")],
+)
+def test_what_the_case_cannot_use_is_not_borrowed(tmp_path, monkeypatch, case):
+    store(tmp_path, monkeypatch, entry(32768, 4096, 256))
+    assert backends.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case) == ({}, "default")

@@ -90,6 +90,8 @@ def _cuda_configs(case: Case, dtype: str) -> list[Config]:
     """Form 1 keeps the row in registers, 4 to 32 elements a thread; form 2 stages it in shared
     memory, 200 KB at most."""
     n = case.dims["N"]
+    if n * ITEMSIZE[dtype] % 16 or case.layout == "padded":
+        return []  # rows that are not 16-byte aligned: few instances, nothing to choose
     registers = [t for t in (8, 16, 32, 64, 128, 256, 512, 1024) if n <= 32 * t <= 8 * n]
     shared = [t for t in (128, 256, 512, 1024) if 2048 <= n * ITEMSIZE[dtype] <= 200 * 1024]
     return [

@@ -1,0 +1,289 @@
+"""One case on its way through bind, first check, timing and second check, in the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import measure as measuring
+from .backends import Bound, Compilations, bind, matrix_form, timed, unavailable, watch_compilations
+from .check import Problem, Verdict
+from .protocol import Contender, Request
+from .registry import Registry
+from .rows import is_timing
+from .spec import Case, Config, OpSpec
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+
+class CaseRun:
+    """One case on its way through bind, check, measure and the second check."""
+
+    def __init__(self, worker: Worker, request: Request, spec: OpSpec, case: Case) -> None:
+        self._worker, self._request, self._spec = worker, request, spec
+        self._clock = worker.clock
+        self._registry = Registry(tuple(Path(k) for k in request.kernels))
+        worker.say("stage", contender="", stage="inputs")
+        self._problem = Problem(spec, case, request.dtype, "cuda", request.seed)
+        self._rows: dict[Contender, dict[str, Any]] = {}
+        self._live: dict[Contender, Bound] = {}
+
+    def execute(self) -> None:
+        for contender in self._request.contenders:
+            with self._blame(contender, "first run"):
+                self._first_run(contender)
+        if self._request.timed and self._live:
+            self._measure()
+        for contender in self._request.contenders:
+            row = self._rows[contender]
+            self._worker.say_row(contender, **row)
+
+    def release(self) -> None:
+        """Give the memory back before the next case, whatever happened in this one."""
+        import torch
+
+        self._live.clear()
+        del self._problem
+        self._clock.forget()
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    @contextlib.contextmanager
+    def _blame(self, contender: Contender, stage: str) -> Iterator[None]:
+        """Turn an exception inside the block into the contender's row."""
+        import torch
+
+        self._worker.say("stage", contender=contender.label, stage=stage)
+        try:
+            yield
+        except torch.cuda.OutOfMemoryError as error:
+            self._fail(contender, "oom", error)
+            torch.cuda.empty_cache()
+        except Exception as error:
+            if _context_is_lost():
+                self._worker.say("fault", contender=contender.label, reason=one_line(error))
+                os._exit(1)  # nothing more can be learned in this process
+            traceback.print_exc(file=sys.stderr)
+            self._fail(contender, "error", error)
+
+    def _fail(self, contender: Contender, status: str, error: BaseException) -> None:
+        self._live.pop(contender, None)
+        self._rows[contender] = {"status": status, "reason": one_line(error)}
+
+    def _first_run(self, contender: Contender) -> None:
+        reason = unavailable(contender.backend)
+        if reason:
+            self._rows[contender] = {"status": "unsupported", "reason": reason}
+            return
+        with watch_compilations() as compiled:
+            bound, first_call_ms = self._bind_and_call(contender, contender.config)
+        verdict = self._problem.judge(bound.produced(), bound.unfused)
+        row: dict[str, Any] = {
+            "config": json.dumps(bound.config, sort_keys=True) if bound.config else "",
+            "config_source": bound.config_source,
+            "form": bound.form,
+            "first_call_ms": first_call_ms,
+            **_verdict_columns(verdict),
+        }
+        if contender.backend == "triton":
+            row |= self._triton_facts(compiled, row["config"])
+        self._rows[contender] = row
+        if verdict.ok:
+            self._live[contender] = bound
+
+    def _bind_and_call(self, contender: Contender, config: Config | None) -> tuple[Bound, float]:
+        """The bound launch after its first call, and that call's milliseconds.
+
+        A configuration borrowed from another case or GPU may not exist here; then the
+        launcher's own choice runs, and the row's config_source says so.
+        """
+        bound = bind(
+            self._registry,
+            self._problem,
+            contender.backend,
+            contender.variant,
+            config,
+            self._worker.gpu_slug,
+        )
+        self._problem.poison()
+        try:
+            return bound, timed(bound.call)
+        except Exception:
+            if not bound.config_source.startswith("nearest") or _context_is_lost():
+                raise
+        default = replace(
+            bind(
+                self._registry,
+                self._problem,
+                contender.backend,
+                contender.variant,
+                {},
+                self._worker.gpu_slug,
+            ),
+            config_source="default",
+        )
+        return default, timed(default.call)
+
+    def _triton_facts(self, compiled: Compilations, config: str) -> dict[str, Any]:
+        """Facts of the kernels that the first call compiled or loaded.
+
+        A case with the specialisation of an earlier one loads nothing: the earlier facts hold.
+        """
+        key = (self._spec.stem, self._request.dtype, config)
+        if compiled.ptx:
+            self._worker.triton_facts[key] = {
+                "form": matrix_form("".join(compiled.ptx)),
+                "kernel_symbol": ",".join(dict.fromkeys(compiled.symbols)),
+                "shared_bytes": max(fact["shared_bytes"] for fact in compiled.facts),
+            }
+        compile_ms = compiled.compile_us / 1e3 if compiled.count else None
+        return self._worker.triton_facts.get(key, {}) | {"compile_ms": compile_ms}
+
+    def _measure(self) -> None:
+        import torch
+
+        settings = measuring.SETTINGS[self._request.settings]
+        launches = {contender: bound.call for contender, bound in self._live.items()}
+        for launch in launches.values():
+            launch()
+        torch.cuda.synchronize()
+        self._worker.say("stage", contender="", stage="measure")
+        with watch_compilations() as compiled:
+            measured = measuring.measure(
+                launches,
+                self._clock,
+                settings,
+                self._request.seed,
+                self._new_inputs,
+                lambda c: self._worker.say("stage", contender=c.label, stage="measure"),
+            )
+        for contender, measurement in measured.items():
+            row = self._rows[contender]
+            row |= _time_columns(measurement, settings, self._clock.tick_us)
+            if compiled.count:
+                row["warnings"] = _join(row.get("warnings"), "compiled_while_timed")
+        for contender in list(self._live):
+            with self._blame(contender, "second check"):
+                self._second_check(contender)
+        if self._request.settings == "tune":
+            return
+        for contender in list(self._live):
+            with self._blame(contender, "graph and host time"):
+                self._graph_and_host(contender)
+
+    def _new_inputs(self) -> None:
+        """Same pointers, other values: what was cached by pointer or by content shows."""
+        self._problem.reseed(self._request.seed + 1000)
+        self._problem.poison()
+
+    def _second_check(self, contender: Contender) -> None:
+        import torch
+
+        bound, row = self._live[contender], self._rows[contender]
+        self._problem.poison()
+        bound.call()
+        torch.cuda.synchronize()
+        verdict = self._problem.judge(bound.produced(), bound.unfused)
+        if not verdict.ok:
+            del self._live[contender]
+            reason = f"right before timing, wrong after it: {verdict.reason}"
+            self._rows[contender] = {
+                key: value
+                for key, value in row.items()
+                if not is_timing(key) and key not in ("rounds", "samples")
+            } | {"status": "mismatch", "reason": reason}
+
+    def _graph_and_host(self, contender: Contender) -> None:
+        """Two further times, in columns of their own; neither may cost the row."""
+        import torch
+
+        bound, row = self._live[contender], self._rows[contender]
+        row["host_us_p50"] = self._clock.host_us(bound.call)
+        try:
+            self._problem.poison()
+            graph_us = self._clock.graph_us(bound.call)
+            torch.cuda.synchronize()
+            verdict = self._problem.judge(bound.produced(), bound.unfused)
+            if verdict.ok:
+                row["graph_us_p50"] = graph_us
+            else:
+                row["warnings"] = _join(row.get("warnings"), "graph_replay_wrong")
+        except RuntimeError:
+            if _context_is_lost():
+                raise
+            row["warnings"] = _join(row.get("warnings"), "not_capturable")
+
+
+def _context_is_lost() -> bool:
+    """After a fault inside a kernel every call of the process fails, this one too."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return True
+    return False
+
+
+def _verdict_columns(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "status": "untimed" if verdict.ok else "mismatch",
+        "reason": "" if verdict.ok else verdict.reason,
+        "max_abs_err": verdict.max_abs_err,
+        "max_rel_err": verdict.max_rel_err,
+        "tolerance": verdict.tolerance,
+    }
+
+
+def _time_columns(
+    measurement: measuring.Measurement, settings: measuring.Settings, tick_us: float
+) -> dict[str, Any]:
+    """The row's timing columns; `invalid` with empty times where no sample was believable."""
+    samples = sorted(measurement.samples_us)
+    if len(measurement.rounds) < 2:
+        raw = ", ".join(f"{value:g}" for value in measurement.rejected[:3])
+        return {"status": "invalid", "reason": f"no usable samples; the timer gave {raw}"}
+    mean, half_width = measurement.half_width(settings.confidence, tick_us)
+    clocks = sorted(measurement.sm_mhz)
+    warnings = None if measurement.hidden else "launch_not_hidden"
+    if measurement.rejected:
+        warnings = _join(warnings, "samples_rejected")
+    return {
+        "status": "ok",
+        "cache": "cold",
+        "n_samples": len(samples),
+        "n_rounds": len(measurement.rounds),
+        "precision_pct": 100 * half_width / mean,
+        "time_us_p50": float(np.quantile(samples, 0.5)),
+        "time_us_p20": float(np.quantile(samples, 0.2)),
+        "time_us_p80": float(np.quantile(samples, 0.8)),
+        "time_us_min": samples[0],
+        "time_us_mean": sum(samples) / len(samples),
+        "time_us_std": float(np.std(samples, ddof=1)),
+        "ci_low_us": mean - half_width,
+        "ci_high_us": mean + half_width,
+        "sm_mhz_p50": clocks[len(clocks) // 2] if clocks else None,
+        "warnings": warnings,
+        "rounds": measurement.round_means_us,
+        "samples": [list(samples) for samples in measurement.rounds],
+    }
+
+
+def _join(warnings: str | None, more: str) -> str:
+    return f"{warnings},{more}" if warnings else more
+
+
+def one_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else 'no message'}"
