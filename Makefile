@@ -118,7 +118,7 @@ $(VENV)/.stamp-ext: $(EXT_SOURCES) $(RUN_DEPS)
 $(VENV)/bin/python:
 	@$(PYTHON0) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo '$(PYTHON0) is older than 3.10: make PYTHON0=/path/to/python3.12 ...' >&2; exit 1; }
-	$(PYTHON0) -m venv $(VENV) || \
+	@$(PYTHON0) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo 'no venv module: apt-get install python3-venv, or make PYTHON=... with an interpreter that has torch' >&2; exit 1; }
 
 # Stamps, not packages, say what is installed: an edit of pyproject.toml installs again.

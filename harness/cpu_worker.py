@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def _row(request: Request, contender: Contender) -> dict[str, Any]:
 
 def main() -> int:
     """Serve requests from standard input until it closes."""
+    # The interpreter computes with numpy, which warns of the NaN and Inf that some rows hold.
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
     answers = open_answers()
 
     def say(event: str, **facts: Any) -> None:

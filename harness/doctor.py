@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from .probes import PROBES, Finding, short
 
@@ -41,7 +42,9 @@ def verdict(findings: Iterable[Finding]) -> str:
     found = list(findings)
     broken = [finding.name for finding in found if finding.required and not finding.ok]
     if broken:
-        return f"bench cannot run: {', '.join(broken)}."
+        # Before the first `make bench` this is no fault: make installs into a venv of its own.
+        fresh = "" if Path(".venv").is_dir() else " in this interpreter; `make bench` sets up .venv"
+        return f"bench cannot run: {', '.join(broken)}{fresh}."
     state = {finding.name: finding.ok for finding in found}
     if not state.get("GPU", False):
         return "bench runs without a GPU: it builds and checks what it can, and times nothing."

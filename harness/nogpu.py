@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .console import Progress
-from .machine import software_facts, source_facts, timestamp
+from .machine import software_facts, source_facts
 from .plan import Unit
 from .protocol import Contender
 from .registry import REPOSITORY, Registry
@@ -39,22 +39,33 @@ class Compiled:
     text: str
 
 
+@dataclass(frozen=True)
+class Found:
+    """Rows by status, and by (backend, status, reason)."""
+
+    statuses: Counter[str]
+    reasons: Counter[tuple[str, str, str]]
+
+
 def small_units(units: Sequence[Unit]) -> list[Unit]:
     """The units that the interpreter finishes in about a second."""
     return [unit for unit in units if math.prod(unit.spec.output_shape(unit.case)) <= _MAX_ELEMENTS]
 
 
+def has_triton(units: Sequence[Unit]) -> bool:
+    return any(c.backend == "triton" for unit in units for c in unit.contenders)
+
+
 def run_checks(
     registry: Registry,
     units: Sequence[Unit],
-    out: Path | None,
+    run_dir: Path,
     options: SweepOptions,
     progress: Progress,
     resume: bool = False,
-) -> tuple[Path, Counter[str]]:
-    """Check `units` on the CPU into `out` (default results/no-gpu/<time>)."""
-    run_dir = out or Path("results") / "no-gpu" / timestamp()
-    statuses: Counter[str] = Counter()
+) -> Found:
+    """Check `units` on the CPU into `run_dir`."""
+    found = Found(Counter(), Counter())
     meta = {"gpu": {"name": "none"}, **software_facts(), "seed": options.seed}
     meta |= source_facts(registry, tuple(dict.fromkeys(u.spec.stem for u in units)))
     maker = RowMaker(registry, meta["gpu"], options.device, roofs=None)
@@ -71,11 +82,28 @@ def run_checks(
                 row = event["row"]
                 if written(unit, Contender(row["backend"], row["variant"]), writer):
                     continue
-                writer.append(event["row"], [], [])
-                statuses[event["row"]["status"]] += 1
+                writer.append(row, [], [])
+                found.statuses[row["status"]] += 1
+                found.reasons[row["backend"], row["status"], row["reason"]] += 1
             progress.unit_done(unit.label, [event["row"] for event in events])
         writer.finish({})
-    return run_dir, statuses
+    return found
+
+
+def summary(found: Found, compiled: Sequence[Compiled]) -> str:
+    """One sentence a backend: how many rows, with which outcome and why."""
+    sentences = []
+    for backend in dict.fromkeys(backend for backend, _, _ in found.reasons):
+        parts = [
+            f"{count} {status} ({reason})" if len(reason) < 90 else f"{count} {status}"
+            for (name, status, reason), count in found.reasons.most_common()
+            if name == backend
+        ]
+        sentences.append(f"{backend}: {', '.join(parts)}.")
+    if compiled:
+        failed = sum(not one.ok for one in compiled)
+        sentences.append(f"sm_90: {len(compiled) - failed} compiled, {failed} failed.")
+    return " ".join(sentences) or "Every row had been written before."
 
 
 def compile_offline(units: Sequence[Unit], arch: int = 90) -> list[Compiled]:

@@ -12,7 +12,7 @@ from .protocol import Contender
 from .registry import Registry, RegistryError
 from .spec import BACKENDS, Case, Level, OpSpec
 
-_TERM = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|=|>|<)\s*(\d+)(?:\^(\d+))?\s*$")
+_TERM = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|=|>|<)\s*(\d{1,18})(?:\^(\d{1,2}))?\s*$")
 _OPERATORS = {
     ">=": lambda a, b: a >= b,
     "<=": lambda a, b: a <= b,

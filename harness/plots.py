@@ -52,8 +52,13 @@ def plot_run(
     written: list[Path] = []
     with plot_style.house_style():
         for name, figure in _figures(run, gpu, tell):
-            out_dir.mkdir(parents=True, exist_ok=True)
-            written += plot_style.save(figure, out_dir / name, formats)
+            try:
+                out_dir.mkdir(parents=True, exist_ok=True)
+                written += plot_style.save(figure, out_dir / name, formats)
+            except OSError as error:
+                raise PlotError(
+                    f"cannot write {out_dir}: {error.strerror or error}; choose another --out"
+                ) from error
     if not written:
         statuses = run.rows["status"].value_counts().to_dict()
         counts = ", ".join(f"{n} {s}" for s, n in sorted(statuses.items())) or "it is empty"

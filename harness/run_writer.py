@@ -86,7 +86,9 @@ class RunWriter:
             run_dir.mkdir(parents=True, exist_ok=True)
             lock = RunLock(run_dir)
         except OSError as error:
-            raise _cannot_write(run_dir, error) from error
+            raise ResultsError(
+                f"cannot write {run_dir}: {error.strerror or error}; choose another --out"
+            ) from error
         try:
             held = [n for n in (BENCH_NAME, META_NAME) if (run_dir / n).exists()]
             if held and not resume:

@@ -55,6 +55,9 @@ def test_list_works_without_torch():
         (["list", "--case", "N>>3"], ["N>>3", "N>=4096"]),
         (["list", "--case", "N>2^40"], ["nothing matches"]),
         (["bench", "--resume"], ["--out"]),
+        (["bench", "--resume", "--out", "/nonexistent"], ["/nonexistent", "no run"]),
+        (["compare", "a", "b", "--side", "cuda"], ["--side"]),
+        (["compare", "/tmp", "--side", "cuda", "--vs", "cuda"], ["--side cuda --vs triton"]),
         (["plot", "/nonexistent"], ["/nonexistent"]),
         (["compare", "/nonexistent", "/nonexistent"], ["/nonexistent"]),
         (["list", "--kernels", "/nonexistent"], ["/nonexistent", "specs"]),
@@ -66,6 +69,33 @@ def test_bad_input_is_one_line_and_exit_2(arguments, words):
     assert done.stderr.count("\n") == 1, done.stderr
     for word in words:
         assert word in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench", "--timeout", "-5"],
+        ["compare", "a", "b", "--noise-floor", "nan"],
+        ["compare", "a", "b", "--least-effect", "-1"],
+    ],
+)
+def test_numbers_out_of_range_are_usage_errors(arguments):
+    done = harness(*arguments)
+    assert done.returncode == 2
+    assert "wanted a" in done.stderr.splitlines()[-1]
+
+
+def test_a_missing_package_is_one_line():
+    code = (
+        "import sys; sys.modules['scipy'] = None\n"
+        "from harness.cli import main; sys.exit(main(['compare', 'a', 'b']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: scipy")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_missing_gpu_is_refused_and_leaves_nothing(tmp_path):
@@ -162,7 +192,7 @@ def test_a_run_without_a_gpu_resumes(tmp_path):
 
 
 def test_the_resume_command_repeats_what_was_asked(monkeypatch, tmp_path):
-    from harness.cli import _resume_command
+    from harness.commands import _resume_command
 
     given = ["harness", "bench", "--quick", "--case", "N>=4096", "--out", "x", "--resume"]
     monkeypatch.setattr("sys.argv", given)

@@ -1,0 +1,281 @@
+"""What each subcommand does. Everything heavy is imported inside the function that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .plan import Unit
+    from .registry import Registry
+
+_BAD_STATUSES = ("mismatch", "error", "timeout", "invalid", "oom")
+
+
+class UsageError(Exception):
+    """Bad input: one line for the user, exit code 2."""
+
+
+def _registry(options: argparse.Namespace) -> Registry:
+    from .registry import Registry
+
+    return Registry(tuple(options.kernels))
+
+
+def _units(options: argparse.Namespace, tests: bool = False) -> tuple[Registry, list[Unit]]:
+    from .plan import Filters, plan
+
+    registry = _registry(options)
+    filters = Filters(options.op, options.dtype, options.case, options.backend)
+    return registry, plan(registry, filters, options.level, tests)
+
+
+def list_cases(options: argparse.Namespace) -> int:
+    from .console import stdout
+
+    _, units = _units(options)
+    for unit in units:
+        names = " ".join(
+            f"{c.backend}(absent)" if c.backend in unit.spec.absent else c.backend
+            for c in unit.contenders
+        )
+        stdout.print(f"{unit.label:<40} {unit.case.dims_text:<24} {names}", markup=False)
+    return 0
+
+
+def doctor(_options: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.main()
+
+
+def _gpu_count() -> int:
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "torch is not installed, which bench, check and tune need; run `make bench` in the "
+            "checkout, which installs it into .venv"
+        )
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _refuse_missing_device(device: int) -> bool:
+    """True when a GPU is there; raises UsageError when GPUs are but not the one asked for."""
+    count = _gpu_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if count == 0 and visible is not None and visible.strip() not in ("", "-1"):
+        raise UsageError(
+            f"CUDA_VISIBLE_DEVICES={visible!r} names no GPU of this machine; unset it, or "
+            "set it to '' for the run without a GPU"
+        )
+    if device and count == 0:
+        raise UsageError(f"--device {device}: no GPU is visible; leave --device out")
+    if count and not 0 <= device < count:
+        raise UsageError(f"--device {device}: {count} GPUs are visible, wanted 0..{count - 1}")
+    return count > 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    from .console import stdout
+    from .plan import estimate_s
+
+    if options.resume and options.out is None:
+        raise UsageError("--resume: which run? wanted --out FOLDER of the run to go on with")
+    if options.resume and not (options.out / "meta.json").is_file():
+        raise UsageError(f"--resume: {options.out} holds no run to go on with; leave --resume out")
+    if options.dry_run:
+        list_cases(options)
+        _, units = _units(options)
+        n_rows = sum(len(unit.contenders) for unit in units)
+        stdout.print(
+            f"{len(units)} cases, {n_rows} rows, about {estimate_s(units, options.level):.0f} s "
+            "on a GPU; nothing was run"
+        )
+        return 0
+    if not _refuse_missing_device(options.device):
+        return _bench_without_gpu(options)
+    return _bench_with_gpu(options)
+
+
+def _bench_with_gpu(options: argparse.Namespace) -> int:
+    from .console import Progress, stdout
+    from .plan import estimate_s
+    from .sweep import SweepOptions, run_sweep
+
+    registry, units = _units(options)
+    progress = Progress()
+    progress.note(f"{len(units)} cases, about {estimate_s(units, options.level):.0f} s")
+    settings = "quick" if options.level == "quick" else "default"
+    sweep = SweepOptions(
+        options.device, options.seed, settings, tuple(options.kernels), options.timeout
+    )
+    run_dir, outcome = run_sweep(registry, units, options.out, sweep, progress, options.resume)
+    counts = ", ".join(f"{count} {status}" for status, count in outcome.statuses.most_common())
+    if outcome.interrupted:
+        stdout.print(
+            f"stopped after {counts or 'nothing'}; go on with: {_resume_command(run_dir)}",
+            markup=False,
+        )
+        return 130
+    stdout.print(f"{run_dir}: {counts or 'nothing new'} in {outcome.elapsed_s:.0f} s", markup=False)
+    if not options.no_plots:
+        _draw(run_dir, None, None)
+    return 1 if any(outcome.statuses[status] for status in _BAD_STATUSES) else 0
+
+
+def _resume_command(run_dir: Path) -> str:
+    """The command that was given, with the folder it wrote to."""
+    given = [word for word in sys.argv[1:] if word != "--resume"]
+    if "--out" in given:
+        at = given.index("--out")
+        del given[at : at + 2]
+    return shlex.join(["python", "-m", "harness", *given, "--resume", "--out", str(run_dir)])
+
+
+def _bench_without_gpu(options: argparse.Namespace) -> int:
+    """Check, compile and plot what needs no GPU; says plainly what was not measured."""
+    from .console import stdout
+    from .registry import REPOSITORY
+
+    run_dir, summary, bad = _checks_without_gpu(options)
+    references = sorted((REPOSITORY / "results").glob("*/reference/bench.csv"))
+    for reference in [] if options.no_plots else references:
+        _draw(reference.parent, run_dir / "plots" / reference.parent.parent.name, None)
+    drawn = "" if references else " No committed reference run to draw."
+    stdout.print(
+        f"{run_dir}: no GPU is visible, so NOTHING WAS TIMED. {summary}{drawn}", markup=False
+    )
+    return 1 if bad else 0
+
+
+def _checks_without_gpu(options: argparse.Namespace) -> tuple[Path, str, bool]:
+    """(the run's folder, what was found in words, is anything wrong)."""
+    from . import nogpu
+    from .console import Progress, stdout
+    from .machine import timestamp
+    from .sweep import SweepOptions
+
+    registry, units = _units(options, tests=True)
+    small = nogpu.small_units(units)
+    if not small:
+        raise UsageError(
+            "no test case that matches is small enough for the interpreter; on a GPU the same "
+            "filters select from the bench cases that `list` shows"
+        )
+    sweep = SweepOptions(
+        options.device, options.seed, "default", tuple(options.kernels), options.timeout
+    )
+    run_dir = options.out or Path("results") / "no-gpu" / timestamp()
+    try:
+        found = nogpu.run_checks(
+            registry, small, run_dir, sweep, Progress(), getattr(options, "resume", False)
+        )
+    except KeyboardInterrupt:
+        stdout.print(f"stopped; go on with: {_resume_command(run_dir)}", markup=False)
+        raise
+    compiled = nogpu.compile_offline(units) if nogpu.has_triton(units) else []
+    for one in compiled:
+        verdict = "compiled" if one.ok else "FAILED"
+        stdout.print(f"sm_90 {one.stem} {one.dtype}: {verdict}: {one.text}", markup=False)
+    bad = any(found.statuses[s] for s in _BAD_STATUSES) or not all(one.ok for one in compiled)
+    return run_dir, nogpu.summary(found, compiled), bad
+
+
+def check(options: argparse.Namespace) -> int:
+    if not _refuse_missing_device(options.device):
+        run_dir, summary, bad = _checks_without_gpu(options)
+        print(f"{run_dir}: no GPU is visible. {summary}")
+        return 1 if bad else 0
+    from .checking import check_on_gpu
+
+    registry, units = _units(options, tests=True)
+    return check_on_gpu(registry, units, options)
+
+
+def tune(options: argparse.Namespace) -> int:
+    from .console import Progress, stdout
+    from .sweep import SweepOptions
+    from .tune import tune as tune_units
+
+    if not _refuse_missing_device(options.device):
+        raise UsageError("tune times kernels and no GPU is visible; run it on a GPU machine")
+    _, units = _units(options)
+    sweep = SweepOptions(
+        options.device, options.seed, "default", tuple(options.kernels), options.timeout
+    )
+    for file in tune_units(units, sweep, Progress()):
+        stdout.print(f"wrote {file}", markup=False)
+    return 0
+
+
+def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> None:
+    from .console import stdout
+
+    if importlib.util.find_spec("matplotlib") is None:
+        stdout.print(
+            "no plots: matplotlib is not installed; pip install matplotlib, then "
+            f"python -m harness plot {run_dir}",
+            markup=False,
+        )
+        return
+    from .plots import plot_run
+    from .results import read_run
+
+    run = read_run(run_dir)
+    if run.truncated or not run.complete:
+        print(f"warning: {run_dir} is not a finished run; what it holds is drawn", file=sys.stderr)
+    folder = out or run_dir / "plots"
+    figures = plot_run(run, folder, tuple(formats or ("png", "svg")))
+    if figures:
+        stdout.print(f"{len(figures)} figures in {folder}", markup=False)
+
+
+def plot(options: argparse.Namespace) -> int:
+    folder = options.run.parent if options.run.is_file() else options.run
+    _draw(folder, options.out, options.formats)
+    return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    from .compare import compare_runs, compare_sides, exit_code, render
+    from .console import stdout
+    from .results import read_run
+
+    thresholds = {"noise_floor": options.noise_floor, "least_effect": options.least_effect}
+    if options.new is not None and (options.side or options.vs):
+        raise UsageError("compare: --side and --vs compare within one run, but two were given")
+    within_one = options.new is None
+    if within_one and (not (options.side and options.vs) or options.side == options.vs):
+        raise UsageError("compare: one run given, wanted two, or --side cuda --vs triton")
+    base = read_run(options.base)
+    if within_one:
+        comparison = compare_sides(base, side=options.side, vs=options.vs, **thresholds)
+    else:
+        comparison = compare_runs(base, read_run(options.new), force=options.force, **thresholds)
+    render(comparison, stdout)
+    return exit_code(comparison)
+
+
+def readme(options: argparse.Namespace) -> int:
+    from .readme import check_readme, update_readme
+    from .results import read_run
+
+    run = read_run(options.run)
+    if not options.check:
+        update_readme(options.readme, run)
+        print(f"wrote the results table of {options.readme} from {options.run}")
+        return 0
+    if check_readme(options.readme, run):
+        return 0
+    print(
+        f"{options.readme}: the results table is not what {options.run} gives; run `make readme`",
+        file=sys.stderr,
+    )
+    return 1
