@@ -14,7 +14,7 @@ from harness.run_repair import write_atomically
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
-MAX_ROWS = 14
+MAX_ROWS = 18
 
 _SIDES = ("cuda", "triton", "torch", "library")
 _CASE = ["op", "dtype", "math_mode", "distribution", "case"]
