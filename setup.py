@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from setuptools import setup
+import setuptools
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # an isolated build does not have the checkout on its path
@@ -30,6 +30,7 @@ BUILD_COMMANDS = {
     "editable_wheel",
     "install",
 }
+OLDEST_SETUPTOOLS = 77  # the first that reads pyproject.toml's licence expression
 CXX_FLAGS = ["-O3", "-fvisibility=hidden"]
 # No -std: torch adds the one its headers want. No flag may contain "arch": torch would then leave
 # its own arch flags out; archs go through TORCH_CUDA_ARCH_LIST.
@@ -44,6 +45,15 @@ def checked_preflight() -> preflight.Preflight:
         raise SystemExit(f"cuda-vs-triton: {found.fatal[0].text}")
     print(preflight.render(found), flush=True)
     return found
+
+
+def refuse_old_setuptools(version: str) -> None:
+    """Older ones fail on pyproject.toml with a page of schema instead of a reason."""
+    if int(version.split(".")[0]) < OLDEST_SETUPTOOLS:
+        raise SystemExit(
+            f"cuda-vs-triton: setuptools {version} is too old, wanted {OLDEST_SETUPTOOLS} or newer; "
+            "pip install -U setuptools"
+        )
 
 
 def write_build_info(found: preflight.Preflight) -> None:
@@ -116,4 +126,5 @@ def arguments() -> dict[str, Any]:
     return extension(found)
 
 
-setup(**arguments())
+refuse_old_setuptools(setuptools.__version__)
+setuptools.setup(**arguments())

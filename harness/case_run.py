@@ -173,6 +173,11 @@ class CaseRun:
             row |= _time_columns(measurement, settings, self._clock.tick_us)
             if compiled.count:
                 row["warnings"] = _join(row.get("warnings"), "compiled_while_timed")
+        if self._problem.restore_inputs():
+            # Whose doing it was shows in the second check, where each runs alone.
+            for contender in self._live:
+                row = self._rows[contender]
+                row["warnings"] = _join(row.get("warnings"), "inputs_changed_while_timed")
         for contender in list(self._live):
             with self._blame(contender, "second check"):
                 self._second_check(contender)
@@ -281,7 +286,7 @@ def _time_columns(
 
 
 def _join(warnings: str | None, more: str) -> str:
-    return f"{warnings},{more}" if warnings else more
+    return f"{warnings};{more}" if warnings else more
 
 
 def one_line(error: BaseException) -> str:

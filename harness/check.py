@@ -62,15 +62,22 @@ class Problem:
         self._guarded.fill_(_GUARD_VALUE)
         self.out.fill_(math.nan)
 
+    def restore_inputs(self) -> list[str]:
+        """The names of inputs that are no longer what they were; they are put right again.
+
+        All of them, or the next implementation would be judged on the damage of another.
+        """
+        changed = [n for n, t in self.tensors.items() if not _same_bits(t, self._pristine[n])]
+        for name in changed:
+            self.tensors[name].copy_(self._pristine[name])
+        return changed
+
     def judge(self, produced: torch.Tensor, unfused: bool = False) -> Verdict:
         """The verdict on `produced`, which is `out` or the fresh tensor a baseline returned.
 
         `unfused` grants the roundings between the kernels of a torch expression.
         """
-        changed = [n for n, t in self.tensors.items() if not _same_bits(t, self._pristine[n])]
-        # All of them, or the next implementation would be judged on this one's damage.
-        for name in changed:
-            self.tensors[name].copy_(self._pristine[name])
+        changed = self.restore_inputs()
         if changed:
             return _refused(f"input {', '.join(changed)} was changed")
         if produced.dtype != self.out.dtype:

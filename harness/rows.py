@@ -134,7 +134,7 @@ class RowMaker:
             "pct_roof": pct_roof,
         }
         if pct_roof > _ABOVE_ROOF_PCT and math.isfinite(pct_roof):
-            rates["warnings"] = ",".join(filter(None, [row.get("warnings"), "above_roof"]))
+            rates["warnings"] = ";".join(filter(None, [row.get("warnings"), "above_roof"]))
         return rates
 
     @staticmethod

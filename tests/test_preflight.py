@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -193,6 +194,19 @@ def without_torch(folder: Path, *command: str, **env: str) -> subprocess.Complet
     )
 
 
+OLD_SETUPTOOLS = int(metadata.version("setuptools").split(".")[0]) < 77
+
+
+@pytest.mark.skipif(not OLD_SETUPTOOLS, reason="setuptools is new enough")
+def test_an_old_setuptools_is_refused_in_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--version"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "wanted 77 or newer" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(OLD_SETUPTOOLS, reason="setuptools older than 77")
 def test_metadata_commands_need_no_torch(tmp_path: Path) -> None:
     done = without_torch(tmp_path, "setup.py", "--version")
     assert done.returncode == 0, done.stderr
@@ -205,6 +219,7 @@ def test_a_build_without_torch_is_one_line(tmp_path: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1 and preflight.WITHOUT_CUDA in done.stderr
 
 
+@pytest.mark.skipif(OLD_SETUPTOOLS, reason="setuptools older than 77")
 def test_skipping_the_cuda_side_needs_nothing(tmp_path: Path) -> None:
     done = without_torch(tmp_path, "setup.py", "build_ext", CVT_SKIP_CUDA="1")
     assert done.returncode == 0, done.stderr
