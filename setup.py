@@ -51,8 +51,8 @@ def refuse_old_setuptools(version: str) -> None:
     """Older ones fail on pyproject.toml with a page of schema instead of a reason."""
     if int(version.split(".")[0]) < OLDEST_SETUPTOOLS:
         raise SystemExit(
-            f"cuda-vs-triton: setuptools {version} is too old, wanted {OLDEST_SETUPTOOLS} or newer; "
-            "pip install -U setuptools"
+            f"cuda-vs-triton: setuptools {version} is too old, wanted {OLDEST_SETUPTOOLS} or "
+            "newer; pip install -U setuptools"
         )
 
 
