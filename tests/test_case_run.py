@@ -1,0 +1,162 @@
+"""A case from first run to second check, on the CPU: each bad implementation costs its own row."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from harness import case_run, check
+from harness.backends import Bound
+from harness.clock import Batch
+from harness.protocol import Contender, Request
+from harness.registry import Registry
+from harness.spec import Case
+
+
+class CountingClock:
+    """Runs every launch and says that it took 10 us."""
+
+    tick_us = 0.01
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def now_s(self) -> float:
+        self._now_s += 0.01
+        return self._now_s
+
+    def batch(self, launch, n_samples: int) -> Batch:
+        for _ in range(n_samples):
+            launch()
+        return Batch((10.0,) * n_samples, hidden=True)
+
+    def host_us(self, launch) -> float:
+        return 5.0
+
+    def graph_us(self, launch) -> float:
+        launch()
+        return 8.0
+
+    def forget(self) -> None:
+        pass
+
+
+class FakeWorker:
+    gpu_slug = "fake"
+
+    def __init__(self) -> None:
+        self.clock = CountingClock()
+        self.triton_facts: dict[object, object] = {}
+        self.rows: dict[str, dict[str, object]] = {}
+
+    def say(self, event: str, **facts: object) -> None:
+        pass
+
+    def say_row(self, contender: Contender, **row: object) -> None:
+        self.rows[contender.backend] = row
+
+
+def good(problem):
+    torch.add(problem.tensors["x"], problem.tensors["y"], out=problem.out)
+
+
+def writes_nothing(problem):
+    pass
+
+
+def raises(problem):
+    raise RuntimeError("no such luck\nsecond line")
+
+
+def exhausts_memory(problem):
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+
+class CachesItsFirstAnswer:
+    def __init__(self) -> None:
+        self.answer = None
+
+    def __call__(self, problem):
+        if self.answer is None:
+            self.answer = problem.tensors["x"] + problem.tensors["y"]
+        problem.out.copy_(self.answer)
+
+
+class ScribblesWhenTimed:
+    """Right and harmless when checked: writes into an input on every call but the first."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, problem):
+        good(problem)
+        self.calls += 1
+        if self.calls > 1:
+            problem.tensors["y"][0] += 1
+
+
+@pytest.fixture
+def run(monkeypatch):
+    def run_case(**functions):
+        def bind(_registry, problem, backend, variant, config, _slug):
+            call = functools.partial(functions[backend], problem)
+            return Bound(backend, variant, call, lambda: problem.out, {}, "", "")
+
+        on_cpu = functools.partial(_problem_on_cpu, check.Problem)
+        monkeypatch.setattr(case_run, "Problem", on_cpu)
+        monkeypatch.setattr(case_run, "bind", bind)
+        monkeypatch.setattr(case_run, "unavailable", lambda backend: "")
+        for name in ("synchronize", "empty_cache"):
+            monkeypatch.setattr(torch.cuda, name, lambda: None)
+        contenders = tuple(Contender(backend) for backend in functions)
+        request = Request("vector_add", {"N": 1000}, "contiguous", "f32", contenders, seed=1)
+        worker = FakeWorker()
+        spec = Registry().spec("vector_add")
+        case = case_run.CaseRun(worker, request, spec, Case({"N": 1000}))
+        case.execute()
+        case.release()
+        return worker.rows
+
+    return run_case
+
+
+def _problem_on_cpu(make, spec, case, dtype, _device, seed):
+    return make(spec, case, dtype, "cpu", seed)
+
+
+def test_a_good_row_has_all_three_times(run):
+    row = run(cuda=good)["cuda"]
+    assert row["status"] == "ok"
+    assert (row["time_us_p50"], row["host_us_p50"], row["graph_us_p50"]) == (10.0, 5.0, 8.0)
+    assert row["n_rounds"] >= 10
+    assert len(row["rounds"]) == row["n_rounds"]
+    assert row["warnings"] is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "reason"),
+    [
+        (writes_nothing, "mismatch", "NaN"),
+        (raises, "error", "RuntimeError: no such luck"),
+        (exhausts_memory, "oom", "out of memory"),
+        (CachesItsFirstAnswer(), "mismatch", "right before timing, wrong after it"),
+    ],
+)
+def test_a_bad_row_has_a_reason_and_no_time_and_harms_nobody(run, bad, status, reason):
+    rows = run(cuda=bad, triton=good)
+    assert rows["cuda"]["status"] == status
+    assert reason in rows["cuda"]["reason"]
+    assert not any(key.startswith(("time_us", "rounds", "samples")) for key in rows["cuda"])
+    assert rows["triton"]["status"] == "ok"
+
+
+def test_damage_done_while_timed_is_blamed_on_its_author(run):
+    rows = run(cuda=good, triton=ScribblesWhenTimed(), torch=good)
+    assert rows["triton"]["status"] == "mismatch"
+    assert "input y was changed" in rows["triton"]["reason"]
+    for innocent in ("cuda", "torch"):
+        assert rows[innocent]["status"] == "ok"
+        assert "inputs_changed_while_timed" in rows[innocent]["warnings"]
