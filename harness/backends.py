@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .registry import REPOSITORY, Registry
+from .registry import Registry, cuda_sources
 from .spec import BACKENDS, ITEMSIZE, Case, Config, OpSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Compilations:
     compile_us: float = 0.0
     symbols: list[str] = field(default_factory=list)
     ptx: list[str] = field(default_factory=list)
-    facts: list[dict[str, int]] = field(default_factory=list)
+    shared_bytes: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def extension_problem() -> str:
 
 def _older_than_its_sources(binary: Path) -> bool:
     """Never time an old binary in the name of new source."""
-    sources = [path for path in (REPOSITORY / "csrc").rglob("*") if path.is_file()]
-    return any(path.stat().st_mtime > binary.stat().st_mtime for path in sources)
+    built = binary.stat().st_mtime
+    return any(path.stat().st_mtime > built for path in cuda_sources())
 
 
 def implementations(spec: OpSpec, case: Case, everywhere: bool) -> tuple[str, ...]:
@@ -197,6 +197,7 @@ def tuned_config(
             for entry in json.loads(file.read_text())["entries"]
             if entry["backend"] == backend
             and ITEMSIZE[entry["dtype"]] == ITEMSIZE[dtype]
+            and entry["dims"].keys() == case.dims.keys()
             and entry["config"] in grid
         ]
         if entries:
@@ -211,13 +212,9 @@ def _distance(spec: OpSpec, dtype: str, case: Case, entry: dict[str, Any]) -> tu
     def octaves(dim: str) -> float:
         return abs(math.log2(max(entry["dims"][dim], 1)) - math.log2(max(case.dims[dim], 1)))
 
+    swept = sum(octaves(dim) for dim in case.dims if dim == spec.sweep_dim)
     others = sum(octaves(dim) for dim in case.dims if dim != spec.sweep_dim)
-    return (
-        entry["dtype"] != dtype,
-        octaves(spec.sweep_dim),
-        others,
-        entry["layout"] != case.layout,
-    )
+    return (entry["dtype"] != dtype, swept, others, entry["layout"] != case.layout)
 
 
 @contextmanager
@@ -240,7 +237,7 @@ def watch_compilations() -> Iterator[Compilations]:
         for name, path in metadata_group.items():
             if name.endswith(".ptx"):
                 seen.ptx.append(Path(path).read_text())
-        seen.facts.append({"shared_bytes": int(metadata.get("shared", 0))})
+        seen.shared_bytes.append(int(metadata.get("shared", 0)))
 
     previous = knobs.compilation.listener
     knobs.compilation.listener = listener

@@ -10,18 +10,17 @@ import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import measure as measuring
 from .backends import Bound, Compilations, bind, matrix_form, timed, unavailable, watch_compilations
-from .check import Problem, Verdict
-from .protocol import Contender, Request
+from .check import Problem
+from .protocol import Contender, Request, one_line
 from .registry import Registry
 from .rows import is_timing
-from .spec import Case, Config, OpSpec
+from .spec import Case, Config
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 class CaseRun:
     """One case on its way through bind, check, measure and the second check."""
 
-    def __init__(self, worker: Worker, request: Request, spec: OpSpec, case: Case) -> None:
-        self._worker, self._request, self._spec = worker, request, spec
+    def __init__(self, worker: Worker, request: Request, registry: Registry, case: Case) -> None:
+        self._worker, self._request, self._registry = worker, request, registry
+        self._spec = registry.spec(request.op)
         self._clock = worker.clock
-        self._registry = Registry(tuple(Path(k) for k in request.kernels))
         worker.say("stage", contender="", stage="inputs")
-        self._problem = Problem(spec, case, request.dtype, "cuda", request.seed)
+        self._problem = Problem(self._spec, case, request.dtype, "cuda", request.seed)
         self._rows: dict[Contender, dict[str, Any]] = {}
         self._live: dict[Contender, Bound] = {}
 
@@ -94,7 +93,7 @@ class CaseRun:
             "config_source": bound.config_source,
             "form": bound.form,
             "first_call_ms": first_call_ms,
-            **_verdict_columns(verdict),
+            **verdict.columns(),
         }
         if contender.backend == "triton":
             row |= self._triton_facts(compiled, row["config"])
@@ -108,31 +107,25 @@ class CaseRun:
         A configuration borrowed from another case or GPU may not exist here; then the
         launcher's own choice runs, and the row's config_source says so.
         """
-        bound = bind(
-            self._registry,
-            self._problem,
-            contender.backend,
-            contender.variant,
-            config,
-            self._worker.gpu_slug,
-        )
-        self._problem.poison()
+
+        def bound_with(config: Config | None) -> Bound:
+            self._problem.poison()
+            return bind(
+                self._registry,
+                self._problem,
+                contender.backend,
+                contender.variant,
+                config,
+                self._worker.gpu_slug,
+            )
+
+        bound = bound_with(config)
         try:
             return bound, timed(bound.call)
         except Exception:
             if not bound.config_source.startswith("nearest") or _context_is_lost():
                 raise
-        default = replace(
-            bind(
-                self._registry,
-                self._problem,
-                contender.backend,
-                contender.variant,
-                {},
-                self._worker.gpu_slug,
-            ),
-            config_source="default",
-        )
+        default = replace(bound_with({}), config_source="default")
         return default, timed(default.call)
 
     def _triton_facts(self, compiled: Compilations, config: str) -> dict[str, Any]:
@@ -145,7 +138,7 @@ class CaseRun:
             self._worker.triton_facts[key] = {
                 "form": matrix_form("".join(compiled.ptx)),
                 "kernel_symbol": ",".join(dict.fromkeys(compiled.symbols)),
-                "shared_bytes": max(fact["shared_bytes"] for fact in compiled.facts),
+                "shared_bytes": max(compiled.shared_bytes),
             }
         compile_ms = compiled.compile_us / 1e3 if compiled.count else None
         return self._worker.triton_facts.get(key, {}) | {"compile_ms": compile_ms}
@@ -241,16 +234,6 @@ def _context_is_lost() -> bool:
     return False
 
 
-def _verdict_columns(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "status": "untimed" if verdict.ok else "mismatch",
-        "reason": "" if verdict.ok else verdict.reason,
-        "max_abs_err": verdict.max_abs_err,
-        "max_rel_err": verdict.max_rel_err,
-        "tolerance": verdict.tolerance,
-    }
-
-
 def _time_columns(
     measurement: measuring.Measurement, settings: measuring.Settings, tick_us: float
 ) -> dict[str, Any]:
@@ -287,8 +270,3 @@ def _time_columns(
 
 def _join(warnings: str | None, more: str) -> str:
     return f"{warnings};{more}" if warnings else more
-
-
-def one_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else 'no message'}"

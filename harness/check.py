@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .spec import Case, OpSpec, Tensors, torch_dtype
 
@@ -31,6 +31,16 @@ class Verdict:
     max_abs_err: float
     max_rel_err: float
     tolerance: float
+
+    def columns(self) -> dict[str, Any]:
+        """The row's columns while nothing is timed yet."""
+        return {
+            "status": "untimed" if self.ok else "mismatch",
+            "reason": self.reason,
+            "max_abs_err": self.max_abs_err,
+            "max_rel_err": self.max_rel_err,
+            "tolerance": self.tolerance,
+        }
 
 
 class Problem:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from .console import Progress, stdout
 from .plan import Unit
-from .registry import Registry
 from .supervisor import Supervisor
 from .sweep import SweepOptions, request_for
 
@@ -28,12 +26,9 @@ def check_units(
     return found
 
 
-def check_on_gpu(registry: Registry, units: Sequence[Unit], options: argparse.Namespace) -> int:
+def check_on_gpu(units: Sequence[Unit], options: SweepOptions) -> int:
     """Print each failure with its reason, then the counts; 1 when anything is wrong."""
-    sweep = SweepOptions(
-        options.device, options.seed, "default", tuple(options.kernels), options.timeout
-    )
-    found = check_units(units, sweep, Progress())
+    found = check_units(units, options, Progress())
     counts = Counter(row["status"] for _, row in found)
     for unit, row in found:
         if row["status"] not in _GOOD:

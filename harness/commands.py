@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .plan import Unit
     from .registry import Registry
+    from .sweep import SweepOptions
 
 _BAD_STATUSES = ("mismatch", "error", "timeout", "invalid", "oom")
 
@@ -22,31 +23,37 @@ class UsageError(Exception):
     """Bad input: one line for the user, exit code 2."""
 
 
-def _registry(options: argparse.Namespace) -> Registry:
-    from .registry import Registry
-
-    return Registry(tuple(options.kernels))
-
-
 def _units(options: argparse.Namespace, tests: bool = False) -> tuple[Registry, list[Unit]]:
     from .plan import Filters, plan
+    from .registry import Registry
 
-    registry = _registry(options)
+    registry = Registry(tuple(options.kernels))
     filters = Filters(options.op, options.dtype, options.case, options.backend)
     return registry, plan(registry, filters, options.level, tests)
 
 
+def _sweep_options(options: argparse.Namespace, settings: str = "default") -> SweepOptions:
+    from .sweep import SweepOptions
+
+    return SweepOptions(
+        options.device, options.seed, settings, tuple(options.kernels), options.timeout
+    )
+
+
 def list_cases(options: argparse.Namespace) -> int:
+    _print_units(_units(options)[1])
+    return 0
+
+
+def _print_units(units: Sequence[Unit]) -> None:
     from .console import stdout
 
-    _, units = _units(options)
     for unit in units:
         names = " ".join(
             f"{c.backend}(absent)" if c.backend in unit.spec.absent else c.backend
             for c in unit.contenders
         )
         stdout.print(f"{unit.label:<40} {unit.case.dims_text:<24} {names}", markup=False)
-    return 0
 
 
 def doctor(_options: argparse.Namespace) -> int:
@@ -91,8 +98,8 @@ def bench(options: argparse.Namespace) -> int:
     if options.resume and not (options.out / "meta.json").is_file():
         raise UsageError(f"--resume: {options.out} holds no run to go on with; leave --resume out")
     if options.dry_run:
-        list_cases(options)
         _, units = _units(options)
+        _print_units(units)
         n_rows = sum(len(unit.contenders) for unit in units)
         stdout.print(
             f"{len(units)} cases, {n_rows} rows, about {estimate_s(units, options.level):.0f} s "
@@ -107,15 +114,12 @@ def bench(options: argparse.Namespace) -> int:
 def _bench_with_gpu(options: argparse.Namespace) -> int:
     from .console import Progress, stdout
     from .plan import estimate_s
-    from .sweep import SweepOptions, run_sweep
+    from .sweep import run_sweep
 
     registry, units = _units(options)
     progress = Progress()
     progress.note(f"{len(units)} cases, about {estimate_s(units, options.level):.0f} s")
-    settings = "quick" if options.level == "quick" else "default"
-    sweep = SweepOptions(
-        options.device, options.seed, settings, tuple(options.kernels), options.timeout
-    )
+    sweep = _sweep_options(options, "quick" if options.level == "quick" else "default")
     run_dir, outcome = run_sweep(registry, units, options.out, sweep, progress, options.resume)
     counts = ", ".join(f"{count} {status}" for status, count in outcome.statuses.most_common())
     if outcome.interrupted:
@@ -160,7 +164,6 @@ def _checks_without_gpu(options: argparse.Namespace) -> tuple[Path, str, bool]:
     from . import nogpu
     from .console import Progress, stdout
     from .machine import timestamp
-    from .sweep import SweepOptions
 
     registry, units = _units(options, tests=True)
     small = nogpu.small_units(units)
@@ -169,9 +172,7 @@ def _checks_without_gpu(options: argparse.Namespace) -> tuple[Path, str, bool]:
             "no test case that matches is small enough for the interpreter; on a GPU the same "
             "filters select from the bench cases that `list` shows"
         )
-    sweep = SweepOptions(
-        options.device, options.seed, "default", tuple(options.kernels), options.timeout
-    )
+    sweep = _sweep_options(options)
     run_dir = options.out or Path("results") / "no-gpu" / timestamp()
     try:
         found = nogpu.run_checks(
@@ -184,7 +185,7 @@ def _checks_without_gpu(options: argparse.Namespace) -> tuple[Path, str, bool]:
     for one in compiled:
         verdict = "compiled" if one.ok else "FAILED"
         stdout.print(f"sm_90 {one.stem} {one.dtype}: {verdict}: {one.text}", markup=False)
-    bad = any(found.statuses[s] for s in _BAD_STATUSES) or not all(one.ok for one in compiled)
+    bad = found.count(_BAD_STATUSES) > 0 or not all(one.ok for one in compiled)
     return run_dir, nogpu.summary(found, compiled), bad
 
 
@@ -195,21 +196,18 @@ def check(options: argparse.Namespace) -> int:
         return 1 if bad else 0
     from .checking import check_on_gpu
 
-    registry, units = _units(options, tests=True)
-    return check_on_gpu(registry, units, options)
+    _, units = _units(options, tests=True)
+    return check_on_gpu(units, _sweep_options(options))
 
 
 def tune(options: argparse.Namespace) -> int:
     from .console import Progress, stdout
-    from .sweep import SweepOptions
     from .tune import tune as tune_units
 
     if not _refuse_missing_device(options.device):
         raise UsageError("tune times kernels and no GPU is visible; run it on a GPU machine")
     _, units = _units(options)
-    sweep = SweepOptions(
-        options.device, options.seed, "default", tuple(options.kernels), options.timeout
-    )
+    sweep = _sweep_options(options)
     for file in tune_units(units, sweep, Progress()):
         stdout.print(f"wrote {file}", markup=False)
     return 0

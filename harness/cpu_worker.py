@@ -15,7 +15,7 @@ from typing import Any
 
 from .backends import bind, extension_problem
 from .check import Problem
-from .protocol import Contender, Request, open_answers
+from .protocol import Contender, Request, one_line, open_answers
 from .registry import Registry
 from .spec import Case
 
@@ -47,15 +47,8 @@ def _row(request: Request, contender: Contender) -> dict[str, Any]:
         reason = "interpreter: this Triton cannot loop with this numpy; pip install 'numpy<2.4'"
         return {"status": "unsupported", "reason": reason}
     verdict = problem.judge(bound.produced())
-    return {
-        "status": "untimed" if verdict.ok else "mismatch",
-        "reason": "right in the interpreter; no GPU to time it on"
-        if verdict.ok
-        else verdict.reason,
-        "max_abs_err": verdict.max_abs_err,
-        "max_rel_err": verdict.max_rel_err,
-        "tolerance": verdict.tolerance,
-    }
+    right = {"reason": "right in the interpreter; no GPU to time it on"} if verdict.ok else {}
+    return verdict.columns() | right
 
 
 def main() -> int:
@@ -76,8 +69,7 @@ def main() -> int:
             try:
                 row = _row(request, contender)
             except Exception as error:  # whatever a kernel raises becomes its own row
-                first_line = (str(error).splitlines() or [""])[0]
-                row = {"status": "error", "reason": f"{type(error).__name__}: {first_line}"}
+                row = {"status": "error", "reason": one_line(error)}
             row |= {"backend": contender.backend, "variant": contender.variant}
             say("row", row=row, rounds=[], samples=[])
         say("done")

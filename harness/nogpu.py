@@ -18,12 +18,11 @@ from pathlib import Path
 from .console import Progress
 from .machine import software_facts, source_facts
 from .plan import Unit
-from .protocol import Contender
 from .registry import REPOSITORY, Registry
 from .rows import RowMaker
 from .run_writer import RunWriter
 from .supervisor import Supervisor
-from .sweep import SweepOptions, request_for, written
+from .sweep import SweepOptions, is_written, request_for, write_new
 
 _MAX_ELEMENTS = 1 << 17
 _COMPILE_TIMEOUT_S = 300
@@ -41,10 +40,12 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Found:
-    """Rows by status, and by (backend, status, reason)."""
+    """Rows by (backend, status, reason)."""
 
-    statuses: Counter[str]
     reasons: Counter[tuple[str, str, str]]
+
+    def count(self, statuses: Sequence[str]) -> int:
+        return sum(n for (_, status, _), n in self.reasons.items() if status in statuses)
 
 
 def small_units(units: Sequence[Unit]) -> list[Unit]:
@@ -65,7 +66,7 @@ def run_checks(
     resume: bool = False,
 ) -> Found:
     """Check `units` on the CPU into `run_dir`."""
-    found = Found(Counter(), Counter())
+    found = Found(Counter())
     meta = {"gpu": {"name": "none"}, **software_facts(), "seed": options.seed}
     meta |= source_facts(registry, tuple(dict.fromkeys(u.spec.stem for u in units)))
     maker = RowMaker(registry, meta["gpu"], options.device, roofs=None)
@@ -74,16 +75,11 @@ def run_checks(
         Supervisor(silence_s=options.timeout_s, module="harness.cpu_worker") as supervisor,
     ):
         for unit in progress.units(units, lambda u: u.label):
-            if all(written(unit, contender, writer) for contender in unit.contenders):
+            if is_written(unit, writer):
                 continue
             answered = supervisor.run(request_for(unit, options, timed=False))
             events = maker.complete(unit, answered)
-            for event in events:
-                row = event["row"]
-                if written(unit, Contender(row["backend"], row["variant"]), writer):
-                    continue
-                writer.append(row, [], [])
-                found.statuses[row["status"]] += 1
+            for row in write_new(unit, events, writer):
                 found.reasons[row["backend"], row["status"], row["reason"]] += 1
             progress.unit_done(unit.label, [event["row"] for event in events])
         writer.finish({})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .backends import implementations
 from .protocol import Contender
-from .registry import Registry, RegistryError
+from .registry import Registry
 from .spec import BACKENDS, Case, Level, OpSpec
 
 _TERM = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|=|>|<)\s*(\d{1,18})(?:\^(\d{1,2}))?\s*$")
@@ -76,7 +76,7 @@ def _matches_one(case: Case, expression: str) -> bool:
 
 
 def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False) -> list[Unit]:
-    """The units to run, smallest first within an op; with `tests` the test cases.
+    """The units to run, in the order of the specs; with `tests` the test cases.
 
     Raises PlanError when a filter names something unknown or nothing is left.
     """
@@ -131,6 +131,3 @@ def estimate_s(units: Sequence[Unit], level: Level) -> float:
     compiled = sum(contender.backend == "compile" for contender in present)
     start_and_roofs = 18.0
     return start_and_roofs + len(present) * per_row + compiled * 0.8
-
-
-__all__ = ["Filters", "PlanError", "RegistryError", "Unit", "estimate_s", "matches", "plan"]

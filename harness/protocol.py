@@ -58,6 +58,12 @@ class Request:
         return cls(**(data | {"contenders": contenders, "kernels": tuple(data["kernels"])}))
 
 
+def one_line(error: BaseException) -> str:
+    """The error's type and the first line of its text: what fits a row's reason."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else 'no message'}"
+
+
 _PR_SET_PDEATHSIG = 1
 
 

@@ -70,9 +70,22 @@ class Registry:
         }
         return {role: path for role, path in candidates.items() if path.is_file()}
 
+    def kernel_files(self, stem: str, backend: str) -> list[Path]:
+        """The sources of one side of the op: its own file, and what CUDA kernels share; empty for
+        a backend that has no file here."""
+        own = self.files(stem).get(backend)
+        if own is None:
+            return []
+        return [own, *(own.parent / "common").glob("*.cuh")] if backend == "cuda" else [own]
+
     def triton_module(self, stem: str) -> types.ModuleType:
         """The Triton file of `stem`, imported (needs triton)."""
         return load_triton(stem, self._spec_files[stem].parents[2])
+
+
+def cuda_sources() -> list[Path]:
+    """All that the CUDA extension is compiled from."""
+    return [path for path in (REPOSITORY / "csrc").rglob("*") if path.is_file()]
 
 
 def load_triton(stem: str, root: Path = REPOSITORY) -> types.ModuleType:

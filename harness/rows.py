@@ -14,7 +14,6 @@ from .roofs import Roofs, roof_of
 
 _LAUNCH_BOUND_FLOORS = 2.0
 _ABOVE_ROOF_PCT = 100.0
-_OWN_SIDES = ("cuda", "triton")
 
 Event = dict[str, Any]
 
@@ -32,6 +31,7 @@ class RowMaker:
         self, registry: Registry, gpu: Mapping[str, Any], device: int, roofs: Roofs | None
     ) -> None:
         self._registry, self._gpu, self._device, self._roofs = registry, gpu, device, roofs
+        self._hashes: dict[tuple[str, str], str] = {}
 
     def complete(
         self, unit: Unit, answered: Sequence[Event], throttled: bool | None = None
@@ -89,12 +89,11 @@ class RowMaker:
         return event | {"row": row}
 
     def _kernel_hash(self, unit: Unit, event: Event) -> str:
-        backend = event["row"]["backend"]
-        file = self._registry.files(unit.spec.stem).get(backend)
-        if file is None:
-            return ""
-        shared = (file.parent / "common").glob("*.cuh") if backend == "cuda" else ()
-        return source_hash([file, *shared])
+        side = (unit.spec.stem, event["row"]["backend"])
+        if side not in self._hashes:
+            files = self._registry.kernel_files(*side)
+            self._hashes[side] = source_hash(files) if files else ""
+        return self._hashes[side]
 
     def _identity(self, unit: Unit) -> dict[str, Any]:
         spec, case, dtype = unit.spec, unit.case, unit.dtype

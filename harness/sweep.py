@@ -21,12 +21,12 @@ from .machine import (
     timestamp,
 )
 from .plan import Unit
-from .protocol import Contender, Request
+from .protocol import Request
 from .registry import Registry
 from .roofs import Roofs
 from .rows import Event, RowMaker
 from .run_writer import RunWriter
-from .supervisor import Supervisor, WorkerDiedError
+from .supervisor import Supervisor
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ def run_sweep(
     options: SweepOptions,
     progress: Progress,
     resume: bool = False,
-    results_root: Path = Path("results"),
 ) -> tuple[Path, Outcome]:
     """Measure `units` into `out` (default results/<gpu>/<time>); returns the folder.
 
@@ -65,7 +64,7 @@ def run_sweep(
     outcome = Outcome(Counter(), False, 0.0)
     with Supervisor(options.device, options.timeout_s) as supervisor, _interruptible() as stopped:
         gpu = supervisor.start()
-        run_dir = out or results_root / gpu_slug(gpu["name"]) / timestamp()
+        run_dir = out or Path("results") / gpu_slug(gpu["name"]) / timestamp()
         # Before anything is measured: a folder that cannot be written is refused at once.
         meta = _meta(registry, units, options, public_gpu_facts(gpu))
         with (
@@ -79,10 +78,10 @@ def run_sweep(
                 if stopped:
                     outcome.interrupted = True
                     break
-                if all(written(unit, contender, writer) for contender in unit.contenders):
+                if is_written(unit, writer):
                     continue
                 events, watched = _measure_unit(unit, supervisor, options, maker, watch)
-                _write(unit, events, writer, outcome)
+                outcome.statuses.update(row["status"] for row in write_new(unit, events, writer))
                 if watched:
                     writer.record({"gpu_health": {unit.label: watched}})
                 progress.unit_done(unit.label, [event["row"] for event in events])
@@ -122,15 +121,6 @@ def _measure_unit(
     return events, watched
 
 
-def _write(unit: Unit, events: Sequence[Event], writer: RunWriter, outcome: Outcome) -> None:
-    """Append the rows that an earlier, interrupted run has not written already."""
-    for event in events:
-        row = event["row"]
-        if not written(unit, Contender(row["backend"], row["variant"]), writer):
-            writer.append(row, event["rounds"], event["samples"])
-            outcome.statuses[row["status"]] += 1
-
-
 def request_for(unit: Unit, options: SweepOptions, timed: bool = True) -> Request:
     return Request(
         op=unit.spec.stem,
@@ -145,18 +135,33 @@ def request_for(unit: Unit, options: SweepOptions, timed: bool = True) -> Reques
     )
 
 
-def written(unit: Unit, contender: Contender, writer: RunWriter) -> bool:
+def is_written(unit: Unit, writer: RunWriter) -> bool:
+    """Are the rows of all of the unit's contenders on disk already?"""
+    done = writer.done_keys
+    return all(_key(unit, c.backend, c.variant) in done for c in unit.contenders)
+
+
+def write_new(unit: Unit, events: Sequence[Event], writer: RunWriter) -> list[dict[str, Any]]:
+    """Append the rows that an earlier, interrupted run has not written; returns those."""
+    done = writer.done_keys
+    new = [e for e in events if _key(unit, e["row"]["backend"], e["row"]["variant"]) not in done]
+    for event in new:
+        writer.append(event["row"], event["rounds"], event["samples"])
+    return [event["row"] for event in new]
+
+
+def _key(unit: Unit, backend: str, variant: str) -> tuple[str, ...]:
+    """The columns of results.KEY."""
     spec = unit.spec
-    key = (
+    return (
         spec.stem,
         unit.case.name,
         spec.distribution,
         unit.dtype,
         spec.math_mode,
-        contender.backend,
-        contender.variant,
+        backend,
+        variant,
     )
-    return key in writer.done_keys
 
 
 def _meta(
@@ -203,13 +208,3 @@ def _interruptible() -> Iterator[list[bool]]:
         yield stopped
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-__all__ = [
-    "Outcome",
-    "SweepOptions",
-    "WorkerDiedError",
-    "request_for",
-    "run_sweep",
-    "written",
-]

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from . import roofs as roof_curves
-from .case_run import CaseRun, one_line
+from .case_run import CaseRun
 from .clock import CudaEventClock
 from .machine import gpu_facts, gpu_slug, writable_triton_cache
-from .protocol import Contender, Request, open_answers
+from .protocol import Contender, Request, one_line, open_answers
 from .registry import Registry
 from .spec import Case, OpSpec
 
@@ -59,15 +59,15 @@ class Worker:
         """Check, time, check again; one "row" event a contender."""
         import torch
 
-        spec = Registry(tuple(Path(k) for k in request.kernels)).spec(request.op)
+        registry = Registry(tuple(Path(k) for k in request.kernels))
         case = Case(request.dims, request.layout)
-        shortage = _memory_shortage(spec, case, request.dtype)
+        shortage = _memory_shortage(registry.spec(request.op), case, request.dtype)
         if shortage:
             for contender in request.contenders:
                 self.say_row(contender, status="unsupported", reason=shortage)
             return
         try:
-            run = CaseRun(self, request, spec, case)
+            run = CaseRun(self, request, registry, case)
             try:
                 run.execute()
             finally:

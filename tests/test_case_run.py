@@ -114,8 +114,7 @@ def run(monkeypatch):
         contenders = tuple(Contender(backend) for backend in functions)
         request = Request("vector_add", {"N": 1000}, "contiguous", "f32", contenders, seed=1)
         worker = FakeWorker()
-        spec = Registry().spec("vector_add")
-        case = case_run.CaseRun(worker, request, spec, Case({"N": 1000}))
+        case = case_run.CaseRun(worker, request, Registry(), Case({"N": 1000}))
         case.execute()
         case.release()
         return worker.rows

@@ -24,25 +24,26 @@ def harness(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_help_is_quick_and_imports_neither_torch_nor_triton():
+def without(modules: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """The command line in a process that cannot import `modules`."""
     code = (
-        "import sys; sys.modules['torch'] = None; sys.modules['triton'] = None\n"
-        "from harness.cli import main; main(['--help'])"
+        f"import sys; sys.modules.update(dict.fromkeys({modules.split()!r}))\n"
+        f"from harness.cli import main; sys.exit(main({arguments!r}))"
     )
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
+    )
+
+
+def test_help_is_quick_and_imports_neither_torch_nor_triton():
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=REPOSITORY)
+    done = without("torch triton", ["--help"])
     assert done.returncode == 0, done.stderr
     assert time.perf_counter() - start < 0.3
 
 
 def test_list_works_without_torch():
-    code = (
-        "import sys; sys.modules['torch'] = None; sys.modules['triton'] = None\n"
-        "from harness.cli import main; sys.exit(main(['list']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
-    )
+    done = without("torch triton", ["list"])
     assert done.returncode == 0, done.stderr
     assert "softmax 32768x4096 bf16" in done.stdout
 
@@ -86,13 +87,7 @@ def test_numbers_out_of_range_are_usage_errors(arguments):
 
 
 def test_a_missing_package_is_one_line():
-    code = (
-        "import sys; sys.modules['scipy'] = None\n"
-        "from harness.cli import main; sys.exit(main(['compare', 'a', 'b']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
-    )
+    done = without("scipy", ["compare", "a", "b"])
     assert done.returncode == 2
     assert done.stderr.startswith("error: scipy")
     assert done.stderr.count("\n") == 1

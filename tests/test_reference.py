@@ -35,11 +35,9 @@ def test_it_is_complete_and_every_row_is_ok_or_absent_by_design(reference):
 def test_it_was_measured_with_the_kernels_of_this_tree(reference):
     registry = Registry()
     for (stem, backend), rows in reference.rows.groupby(["op", "backend"]):
-        file = registry.files(stem).get(backend)
-        if file is not None:
-            shared = (file.parent / "common").glob("*.cuh") if backend == "cuda" else ()
-            now = source_hash([file, *shared])
-            assert set(rows.kernel_hash) == {now}, (
+        files = registry.kernel_files(stem, backend)
+        if files:
+            assert set(rows.kernel_hash) == {source_hash(files)}, (
                 f"{stem} {backend} changed since the reference run; make it again on its GPU"
             )
 

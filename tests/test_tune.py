@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -123,3 +124,18 @@ def test_the_swept_extent_decides_what_is_near(tmp_path, monkeypatch):
 def test_what_the_case_cannot_use_is_not_borrowed(tmp_path, monkeypatch, case):
     store(tmp_path, monkeypatch, entry(32768, 4096, 256))
     assert backends.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case) == ({}, "default")
+
+
+def test_entries_of_other_dimensions_are_left_alone(tmp_path, monkeypatch):
+    other = entry(64, 4096, 256)
+    other["dims"] = {"rows": 64, "cols": 4096}
+    store(tmp_path, monkeypatch, other)
+    case = Case({"M": 64, "N": 4096})
+    assert backends.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case) == ({}, "default")
+
+
+def test_an_op_that_sweeps_no_extent_borrows_by_all_of_them(tmp_path, monkeypatch):
+    store(tmp_path, monkeypatch, entry(32768, 4096, 256))
+    case = Case({"M": 32, "N": 4096})
+    found = backends.tuned_config("gpu", replace(SOFTMAX, sweep_dim=""), "cuda", "bf16", case)
+    assert found == ({"threads_per_row": 256, "form": 1}, "nearest:gpu")
