@@ -11,7 +11,9 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
+#include "batch_timer.h"
 #include "kernels.h"
 
 #if __has_include("cvt_build_info.h")
@@ -318,22 +320,78 @@ void spin(int64_t ns) { check_launch("spin", cvt::spin(ns, current_stream())); }
 
 void empty() { check_launch("empty", cvt::empty(current_stream())); }
 
-void flush_l2(const Tensor& buffer) {
+void flush_l2(const Tensor& buffer, bool read_back) {
   const int64_t bytes = check_memory("flush_l2", "buffer", buffer);
   Launch launch(buffer);
-  check_launch("flush_l2", cvt::flush_l2(buffer.data_ptr(), bytes, launch.stream));
+  check_launch("flush_l2", cvt::flush_l2(buffer.data_ptr(), bytes, read_back, launch.stream));
 }
 
-void stamp(const Tensor& out) {
-  check_memory("stamp", "out", out);
-  if (out.scalar_type() != at::kLong || out.numel() != 2) {
-    throw py::value_error("stamp: out has shape " + text(out, "shape") + " and dtype " +
-                          text(out, "dtype") + ", wanted (2,) and torch.int64; pass " +
-                          "torch.empty(2, dtype=torch.int64, device=\"cuda\")");
+// Owns what the timer points to.
+class PyBatchTimer {
+ public:
+  PyBatchTimer(const Tensor& flush_buffer, const Tensor& stamps)
+      : flush_buffer_(flush_buffer),
+        stamps_(stamps),
+        timer_(flush_buffer.data_ptr(), check_memory("BatchTimer", "flush_buffer", flush_buffer),
+               checked_stamps(stamps).data_ptr<int64_t>(), stamps.size(1)) {}
+
+  // (host stayed ahead, host us up to the first sample's end, host us of the others)
+  py::tuple enqueue(const py::function& launch, int n_samples, const string& flush) {
+    if (n_samples < 1) {
+      throw py::value_error("BatchTimer.enqueue: n_samples is " + to_string(n_samples) +
+                            ", wanted 1 or more");
+    }
+    Launch at(flush_buffer_);
+    cvt::Enqueued done;
+    const auto call = [&launch] { launch(); };
+    check_launch("BatchTimer.enqueue",
+                 timer_.enqueue(call, n_samples, parse_flush(flush), at.stream, &done));
+    n_samples_ = n_samples;
+    return py::make_tuple(done.ahead, done.first_us, done.others_us);
   }
-  Launch launch(out);
-  check_launch("stamp", cvt::stamp(out.data_ptr<int64_t>(), launch.stream));
-}
+
+  void flush(const string& mode) {
+    Launch at(flush_buffer_);
+    check_launch("BatchTimer.flush", timer_.flush(parse_flush(mode), at.stream));
+  }
+
+  std::vector<float> samples_us() const {
+    std::vector<float> times;
+    check_launch("BatchTimer.samples_us", timer_.samples_us(n_samples_, &times));
+    return times;
+  }
+
+  float device_us() const {
+    float time = 0.0f;
+    if (n_samples_ == 0) return time;
+    check_launch("BatchTimer.device_us", timer_.device_us(n_samples_, &time));
+    return time;
+  }
+
+ private:
+  static const Tensor& checked_stamps(const Tensor& stamps) {
+    check_memory("BatchTimer", "stamps", stamps);
+    if (stamps.scalar_type() != at::kLong || stamps.dim() != 3 || stamps.size(0) != 2 ||
+        stamps.size(1) == 0 || stamps.size(2) != 2) {
+      throw py::value_error("BatchTimer: stamps has shape " + text(stamps, "shape") +
+                            " and dtype " + text(stamps, "dtype") +
+                            ", wanted (2, SMs, 2) and torch.int64; pass torch.zeros((2, n_sms, "
+                            "2), dtype=torch.int64, device=\"cuda\")");
+    }
+    return stamps;
+  }
+
+  static cvt::Flush parse_flush(const string& name) {
+    if (name == "clean") return cvt::Flush::kClean;
+    if (name == "write") return cvt::Flush::kWrite;
+    if (name == "none") return cvt::Flush::kNone;
+    throw py::value_error("BatchTimer: flush is \"" + name + "\", wanted clean, write or none");
+  }
+
+  Tensor flush_buffer_, stamps_;
+  cvt::BatchTimer timer_;
+  int n_samples_ = 0;
+};
 
 void roof_copy(const Tensor& dst, const Tensor& src, int shape) {
   const int64_t bytes = check_memories("roof_copy", {{"dst", dst, "", 1}, {"src", src, "", 1}});
@@ -401,8 +459,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");
-  m.def("flush_l2", &flush_l2, arg("buffer"), "writes the buffer and reads it back");
-  m.def("stamp", &stamp, arg("out"), "out = {SM clock, global timer in ns}");
+  m.def("flush_l2", &flush_l2, arg("buffer"), arg("read_back") = true,
+        "writes the buffer and reads it back");
+  py::class_<PyBatchTimer>(m, "BatchTimer", "queues launches, each between two events")
+      .def(py::init<const Tensor&, const Tensor&>(), arg("flush_buffer"), arg("stamps"))
+      .def("enqueue", &PyBatchTimer::enqueue, arg("launch"), arg("n_samples"), arg("flush"),
+           "(host stayed ahead, host us up to the first sample's end, host us of the others)")
+      .def("flush", &PyBatchTimer::flush, arg("mode"), "what precedes each sample, once")
+      .def("samples_us", &PyBatchTimer::samples_us, "times of the last batch, synchronised")
+      .def("device_us", &PyBatchTimer::device_us, "first start to last stop of that batch");
   m.def("roof_shapes", &cvt::roof_shapes, "number of launch shapes of the roof kernels");
   m.def("roof_copy", &roof_copy, arg("dst"), arg("src"), arg("shape"), "dst = src");
   m.def("roof_read", &roof_read, arg("src"), arg("sink"), arg("shape"), "reads src");

@@ -27,9 +27,14 @@ __global__ void spin_kernel(int64_t ns) {
 
 __global__ void empty_kernel() {}
 
-__global__ void stamp_kernel(int64_t* out) {
-  out[0] = clock64();
-  out[1] = global_timer_ns();
+// Cycle counters differ between SMs, and nobody promises where a block lands: one block an SM, each
+// writing the slot of the SM that it ran on, lets two stamps be compared SM by SM.
+__global__ void stamp_kernel(int64_t* out, unsigned n_slots) {
+  unsigned sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  if (sm >= n_slots) return;
+  out[2 * sm] = clock64();
+  out[2 * sm + 1] = global_timer_ns();
 }
 
 // ---- flush -------------------------------------------------------------------------------------
@@ -186,12 +191,14 @@ cudaError_t empty(cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t stamp(int64_t* out, cudaStream_t stream) {
-  stamp_kernel<<<1, 1, 0, stream>>>(out);
+cudaError_t stamp(int64_t* out, int64_t n_slots, cudaStream_t stream) {
+  if (n_slots <= 0) return cudaErrorInvalidValue;
+  const unsigned slots = static_cast<unsigned>(n_slots);
+  stamp_kernel<<<slots, 1, 0, stream>>>(out, slots);
   return cudaGetLastError();
 }
 
-cudaError_t flush_l2(void* buffer, int64_t bytes, cudaStream_t stream) {
+cudaError_t flush_l2(void* buffer, int64_t bytes, bool read_back, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (misaligned(buffer) || bytes % kPackBytes != 0) return cudaErrorInvalidValue;
   DeviceFacts facts;
@@ -199,7 +206,9 @@ cudaError_t flush_l2(void* buffer, int64_t bytes, cudaStream_t stream) {
   const unsigned grid = facts.n_sms * kFlushBlocksPerSm;
   auto* packs = static_cast<uint4*>(buffer);
   flush_write_kernel<<<grid, kFlushThreads, 0, stream>>>(packs, bytes / kPackBytes);
-  flush_read_kernel<<<grid, kFlushThreads, 0, stream>>>(packs, bytes / kPackBytes);
+  if (read_back) {
+    flush_read_kernel<<<grid, kFlushThreads, 0, stream>>>(packs, bytes / kPackBytes);
+  }
   return cudaGetLastError();
 }
 

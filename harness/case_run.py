@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import measure as measuring
 from .backends import Bound, Compilations, bind, matrix_form, timed, unavailable, watch_compilations
 from .check import Problem
+from .other_times import graph_us, host_us
 from .protocol import Contender, Request, one_line
 from .registry import Registry
 from .rows import is_timing
 from .spec import Case, Config
+from .stream_order import LATE, is_unjoined, leaves_the_stream
+from .time_columns import join_warnings, time_columns
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -99,6 +100,19 @@ class CaseRun:
             row |= self._triton_facts(compiled, row["config"])
         self._rows[contender] = row
         if verdict.ok:
+            self._watch_stream_order(contender, bound)
+
+    def _watch_stream_order(self, contender: Contender, bound: Bound) -> None:
+        """Let the contender live if its work stays on the stream that is timed."""
+        reason = ""
+        # A baseline that returns a tensor of its own gets new memory with each call.
+        if bound.produced() is self._problem.out:
+            reason = leaves_the_stream(
+                self._clock, self._problem.out, self._problem.poison, bound.call
+            )
+        if reason:
+            self._rows[contender] |= {"status": "mismatch", "reason": reason}
+        else:
             self._live[contender] = bound
 
     def _bind_and_call(self, contender: Contender, config: Config | None) -> tuple[Bound, float]:
@@ -158,23 +172,23 @@ class CaseRun:
                 self._clock,
                 settings,
                 self._request.seed,
-                self._new_inputs,
+                self._new_inputs if settings.second_seed else lambda: None,
                 lambda c: self._worker.say("stage", contender=c.label, stage="measure"),
             )
         for contender, measurement in measured.items():
             row = self._rows[contender]
-            row |= _time_columns(measurement, settings, self._clock.tick_us)
+            row |= time_columns(measurement, settings, self._clock.tick_us, self._request.flush)
             if compiled.count:
-                row["warnings"] = _join(row.get("warnings"), "compiled_while_timed")
+                row["warnings"] = join_warnings(row.get("warnings"), "compiled_while_timed")
         if self._problem.restore_inputs():
             # Whose doing it was shows in the second check, where each runs alone.
             for contender in self._live:
                 row = self._rows[contender]
-                row["warnings"] = _join(row.get("warnings"), "inputs_changed_while_timed")
-        for contender in list(self._live):
+                row["warnings"] = join_warnings(row.get("warnings"), "inputs_changed_while_timed")
+        for contender in list(self._live) if settings.second_seed else []:
             with self._blame(contender, "second check"):
                 self._second_check(contender)
-        if self._request.settings == "tune":
+        if not settings.other_times:
             return
         for contender in list(self._live):
             with self._blame(contender, "graph and host time"):
@@ -188,39 +202,45 @@ class CaseRun:
     def _second_check(self, contender: Contender) -> None:
         import torch
 
-        bound, row = self._live[contender], self._rows[contender]
+        bound = self._live[contender]
         self._problem.poison()
         bound.call()
         torch.cuda.synchronize()
         verdict = self._problem.judge(bound.produced(), bound.unfused)
         if not verdict.ok:
-            del self._live[contender]
-            reason = f"right before timing, wrong after it: {verdict.reason}"
-            self._rows[contender] = {
-                key: value
-                for key, value in row.items()
-                if not is_timing(key) and key not in ("rounds", "samples")
-            } | {"status": "mismatch", "reason": reason}
+            self._disown(contender, f"right before timing, wrong after it: {verdict.reason}")
+
+    def _disown(self, contender: Contender, reason: str) -> None:
+        """Take back the times of a contender that has turned out wrong."""
+        del self._live[contender]
+        self._rows[contender] = {
+            key: value
+            for key, value in self._rows[contender].items()
+            if not is_timing(key) and key not in ("rounds", "samples")
+        } | {"status": "mismatch", "reason": reason}
 
     def _graph_and_host(self, contender: Contender) -> None:
         """Two further times, in columns of their own; neither may cost the row."""
         import torch
 
         bound, row = self._live[contender], self._rows[contender]
-        row["host_us_p50"] = self._clock.host_us(bound.call)
+        row["host_us_p50"] = host_us(bound.call)
         try:
             self._problem.poison()
-            graph_us = self._clock.graph_us(bound.call)
+            best_case_us = graph_us(self._clock, bound.call)
             torch.cuda.synchronize()
             verdict = self._problem.judge(bound.produced(), bound.unfused)
             if verdict.ok:
-                row["graph_us_p50"] = graph_us
+                row["graph_us_p50"] = best_case_us
             else:
-                row["warnings"] = _join(row.get("warnings"), "graph_replay_wrong")
-        except RuntimeError:
+                row["warnings"] = join_warnings(row.get("warnings"), "graph_replay_wrong")
+        except RuntimeError as error:
             if _context_is_lost():
                 raise
-            row["warnings"] = _join(row.get("warnings"), "not_capturable")
+            if is_unjoined(error):
+                self._disown(contender, LATE)
+            else:
+                row["warnings"] = join_warnings(row.get("warnings"), "not_capturable")
 
 
 def _context_is_lost() -> bool:
@@ -232,41 +252,3 @@ def _context_is_lost() -> bool:
     except Exception:
         return True
     return False
-
-
-def _time_columns(
-    measurement: measuring.Measurement, settings: measuring.Settings, tick_us: float
-) -> dict[str, Any]:
-    """The row's timing columns; `invalid` with empty times where no sample was believable."""
-    samples = sorted(measurement.samples_us)
-    if len(measurement.rounds) < 2:
-        raw = ", ".join(f"{value:g}" for value in measurement.rejected[:3])
-        return {"status": "invalid", "reason": f"no usable samples; the timer gave {raw}"}
-    mean, half_width = measurement.half_width(settings.confidence, tick_us)
-    clocks = sorted(measurement.sm_mhz)
-    warnings = None if measurement.hidden else "launch_not_hidden"
-    if measurement.rejected:
-        warnings = _join(warnings, "samples_rejected")
-    return {
-        "status": "ok",
-        "cache": "cold",
-        "n_samples": len(samples),
-        "n_rounds": len(measurement.rounds),
-        "precision_pct": 100 * half_width / mean,
-        "time_us_p50": float(np.quantile(samples, 0.5)),
-        "time_us_p20": float(np.quantile(samples, 0.2)),
-        "time_us_p80": float(np.quantile(samples, 0.8)),
-        "time_us_min": samples[0],
-        "time_us_mean": sum(samples) / len(samples),
-        "time_us_std": float(np.std(samples, ddof=1)),
-        "ci_low_us": mean - half_width,
-        "ci_high_us": mean + half_width,
-        "sm_mhz_p50": clocks[len(clocks) // 2] if clocks else None,
-        "warnings": warnings,
-        "rounds": measurement.round_means_us,
-        "samples": [list(samples) for samples in measurement.rounds],
-    }
-
-
-def _join(warnings: str | None, more: str) -> str:
-    return f"{warnings};{more}" if warnings else more

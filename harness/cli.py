@@ -77,10 +77,38 @@ def _parser() -> argparse.ArgumentParser:
     _add_running(bench)
     bench.add_argument("--dry-run", action="store_true", help="print what would run, and how long")
     bench.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    bench.add_argument(
+        "--flush",
+        choices=("clean", "write", "none"),
+        default="clean",
+        help="L2 before each sample: clean (written and read back), write (dirty lines left, as "
+        "most timers do), none (warm); every row names it",
+    )
     bench.add_argument("--no-plots", action="store_true", help="write the CSV files only")
+    bench.add_argument(
+        "--aa",
+        action="store_true",
+        help="compare the build with itself: about 60 rows in fresh processes, for the noise floor "
+        "of later runs. Exit code: 0 at most one row of two processes in a thousand is called "
+        "FASTER or SLOWER, 1 more are or a row failed",
+    )
+    bench.add_argument(
+        "--processes", type=int, metavar="N", help="with --aa: how many, 2 or more (default 5)"
+    )
     tuning = add("tune", "tune", "search configurations on this GPU, write harness/tuned/")
     _add_selection(tuning)
     _add_running(tuning)
+    crosscheck = add(
+        "crosscheck",
+        "crosscheck",
+        "time the same kernels with another timer too and compare. Exit code: 0 all within bounds, "
+        "1 not, 2 the other timer cannot be used here",
+    )
+    _add_selection(crosscheck)
+    _add_running(crosscheck)
+    crosscheck.add_argument(
+        "--timer", choices=("nvbench", "proton"), default="nvbench", help="default nvbench"
+    )
     plot = add("plot", "plot", "draw a run's figures from its files")
     plot.add_argument("run", type=Path, help="a run's folder or its bench.csv")
     plot.add_argument("--out", type=Path, help="folder of the figures (default RUN/plots)")

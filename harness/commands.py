@@ -36,7 +36,12 @@ def _sweep_options(options: argparse.Namespace, settings: str = "default") -> Sw
     from .sweep import SweepOptions
 
     return SweepOptions(
-        options.device, options.seed, settings, tuple(options.kernels), options.timeout
+        options.device,
+        options.seed,
+        settings,
+        tuple(options.kernels),
+        options.timeout,
+        getattr(options, "flush", "clean"),
     )
 
 
@@ -93,6 +98,10 @@ def bench(options: argparse.Namespace) -> int:
     from .console import stdout
     from .plan import estimate_s
 
+    if options.aa:
+        return _bench_aa(options)
+    if options.processes is not None:
+        raise UsageError("--processes: belongs to --aa, which was not given")
     if options.resume and options.out is None:
         raise UsageError("--resume: which run? wanted --out FOLDER of the run to go on with")
     if options.resume and not (options.out / "meta.json").is_file():
@@ -129,9 +138,61 @@ def _bench_with_gpu(options: argparse.Namespace) -> int:
         )
         return 130
     stdout.print(f"{run_dir}: {counts or 'nothing new'} in {outcome.elapsed_s:.0f} s", markup=False)
+    for line in outcome.failures:
+        stdout.print(f"  {line}", markup=False)
     if not options.no_plots:
         _draw(run_dir, None, None)
     return 1 if any(outcome.statuses[status] for status in _BAD_STATUSES) else 0
+
+
+def _bench_aa(options: argparse.Namespace) -> int:
+    from . import aa_subset
+    from .console import Progress, stdout
+
+    _refuse_with_aa(options)
+    registry, units = _units(options)
+    chosen = aa_subset.choose(units)
+    processes = aa_subset.PROCESSES if options.processes is None else options.processes
+    text = (
+        f"{len(chosen)} cases, {aa_subset.count_rows(chosen)} of "
+        f"{aa_subset.count_rows(units)} rows, in {processes} processes: about "
+        f"{aa_subset.estimate_s(chosen, processes):.0f} s"
+    )
+    if options.dry_run:
+        _print_units(chosen)
+        stdout.print(f"{text} on a GPU; nothing was run")
+        return 0
+    if not _refuse_missing_device(options.device):
+        raise UsageError("bench --aa times kernels and no GPU is visible; run it on a GPU machine")
+    from .aa import run_aa
+    from .aa_view import render
+
+    progress = Progress()
+    progress.note(text)
+    filtered = any((options.op, options.dtype, options.case, options.backend, options.kernels))
+    sweep = _sweep_options(options, "aa")
+    run = run_aa(registry, chosen, options.out, sweep, processes, filtered, progress)
+    if not run.record:
+        stdout.print("stopped before two processes had finished: nothing to compare")
+        return 130
+    render(run.record, stdout)
+    kept = f"{run.floor} is written" if run.floor else f"not for later runs: {run.kept_out}"
+    stdout.print(f"{run.folder}: {run.record['elapsed_s']:.0f} s; noise floor {kept}", markup=False)
+    return 130 if run.interrupted else int(not run.passed)
+
+
+def _refuse_with_aa(options: argparse.Namespace) -> None:
+    from .aa_subset import LEAST_PROCESSES
+
+    if options.resume:
+        raise UsageError("--aa: cannot be resumed; leave --resume out")
+    if options.level != "default":
+        raise UsageError(
+            f"--aa: chooses its own rows and effort; leave --{options.level} out, or filter by "
+            "--op, --dtype, --case and --backend"
+        )
+    if options.processes is not None and options.processes < LEAST_PROCESSES:
+        raise UsageError(f"--processes {options.processes}: wanted {LEAST_PROCESSES} or more")
 
 
 def _resume_command(run_dir: Path) -> str:
@@ -259,6 +320,26 @@ def compare(options: argparse.Namespace) -> int:
         comparison = compare_runs(base, read_run(options.new), force=options.force, **thresholds)
     render(comparison, stdout)
     return exit_code(comparison)
+
+
+def crosscheck(options: argparse.Namespace) -> int:
+    from .console import Progress, stdout
+    from .crosscheck import CrosscheckSupervisor, Request, chosen_units
+    from .crosscheck import crosscheck as check_timers
+    from .other_timers import missing_package
+
+    registry, units = _units(options)
+    by_default = options.level == "default" and not (options.op or options.dtype or options.case)
+    units = chosen_units(registry, None if by_default else units, options.backend)
+    if not units:
+        raise UsageError("no selected case has a cuda or triton side; name one with --backend")
+    if not _refuse_missing_device(options.device):
+        raise UsageError("crosscheck times kernels and no GPU is visible; run it on a GPU machine")
+    if reason := missing_package(options.timer):
+        raise UsageError(reason)
+    request = Request(options.timer, units, options.seed, options.kernels)
+    supervisor = CrosscheckSupervisor(options.device, options.timeout, "harness.crosscheck_worker")
+    return check_timers(request, supervisor, options.out, Progress(), stdout)
 
 
 def readme(options: argparse.Namespace) -> int:

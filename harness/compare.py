@@ -14,13 +14,15 @@ import pandas as pd
 
 from harness.compare_checks import (
     ComparisonRefused,
+    card_labels,
     changed_tools,
     environment_labels,
+    noise_floor_labels,
     refuse_other_cache,
     refuse_other_gpu,
     refuse_unfinished,
 )
-from harness.compare_rows import differ, join_rows, judge, mark_changes
+from harness.compare_rows import join_rows, judge, mark_changes
 from harness.compare_view import render
 from harness.results import KEY, Run, meta_value
 
@@ -90,7 +92,7 @@ def compare_runs(
     noise_floor, least_effect: relative (0.02 = 2 %). Without `noise_floor` the runs' own A/A
     floors count, the larger of the two, else stats.DEFAULT_NOISE_FLOORS.
     Raises ComparisonRefused for unfinished runs, no common row, and, unless `force`, another GPU
-    model or cold against warm.
+    model, cold against warm, or rows flushed differently.
     """
     refuse_unfinished(base, "base")
     refuse_unfinished(new, "new")
@@ -103,12 +105,10 @@ def compare_runs(
             f"no common row: base has {len(base.rows)}, new has {len(new.rows)}, and no "
             f"{'/'.join(on)} is in both; compare runs of the same cases"
         )
-    odd_cache = both & differ(rows, "cache")
-    labels = cross_device + refuse_other_cache(int(odd_cache.sum()), int(both.sum()), force)
+    labels = cross_device + refuse_other_cache(rows, both, force)
     classes = [noise_classes(run.meta) for run in (base, new)]
     floor = [((np.inf, noise_floor),)] if noise_floor is not None else [c for c in classes if c]
-    if not floor:
-        labels.append("noise floor: not measured in either run (A/A); conservative defaults used")
+    labels += card_labels(base, new) + noise_floor_labels(base, new, noise_floor, bool(floor))
     tick = max(_tick_us(base), _tick_us(new))
     judge(rows, (base.rounds, new.rounds), floor, least_effect, tick)
     mark_changes(rows, both, changed_tools(base, new), bool(cross_device))

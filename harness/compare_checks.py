@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from harness.results import Run, gpu_names, meta_fact
+import pandas as pd
+
+from harness.compare_rows import differ
+from harness.results import Run, gpu_names, meta_fact, meta_value
 from harness.schema import META_FACTS
 
 # Facts whose difference explains a difference in time; the rest only identifies.
@@ -62,14 +66,73 @@ def refuse_other_gpu(base: Run, new: Run, force: bool) -> list[str]:
     return [f"CROSS-DEVICE (forced): {text}"]
 
 
-def refuse_other_cache(n_differ: int, n_common: int, force: bool) -> list[str]:
-    """Return the label of forced cold-against-warm rows, or []; raise without `force`."""
-    if not n_differ:
+def refuse_other_cache(rows: pd.DataFrame, both: pd.Series[bool], force: bool) -> list[str]:
+    """Return the labels of forced rows whose caches differ before each sample, or [] for none.
+
+    rows: as join_rows returns them; both: which of them are on both sides. Rows that do not
+    record their cache or flush are let through. Raises ComparisonRefused without `force`.
+    """
+    labels = []
+    for column, name in (("cache", "COLD AGAINST WARM"), ("flush", "FLUSHED DIFFERENTLY")):
+        odd = rows[both & differ(rows, column)]
+        if odd.empty:
+            continue
+        before, now = odd[f"base_{column}"].iloc[0], odd[f"new_{column}"].iloc[0]
+        text = f"{column}: {len(odd)} of {int(both.sum())} common rows are {before} on one side, "
+        text += f"{now} on the other"
+        if not force:
+            raise ComparisonRefused(f"{text}; measure both alike, or --force compares")
+        labels.append(f"{name} (forced): {text}")
+    return labels
+
+
+def card_labels(base: Run, new: Run) -> list[str]:
+    """Return the label of two cards of one GPU model, or [] for one card or unrecorded ones."""
+    before, now = (meta_fact(run.meta, "gpu id") for run in (base, new))
+    same_model = meta_fact(base.meta, "gpu name") == meta_fact(new.meta, "gpu name")
+    if before is None or now is None or before == now or not same_model:
         return []
-    text = f"cache: {n_differ} of {n_common} common rows are cold on one side, warm on the other"
-    if not force:
-        raise ComparisonRefused(f"{text}; measure both alike, or --force compares")
-    return [f"COLD AGAINST WARM (forced): {text}"]
+    return [
+        f"two cards of one model: base {before}, new {now}; a noise floor between processes of "
+        "one card does not cover differences between cards"
+    ]
+
+
+def noise_floor_labels(
+    base: Run, new: Run, given: float | None = None, recorded: bool = True
+) -> list[str]:
+    """Return the lines that say which noise floor counts and where it was measured.
+
+    given: the user's own floor, relative. recorded: whether either run holds one. A record
+    without a date, which no A/A measurement writes, gets no line.
+    """
+    if given is not None:
+        return [f"noise floor: {100 * given:g} % as given"]
+    if not recorded:
+        return ["noise floor: not measured in either run (A/A); conservative defaults used"]
+    texts: dict[str, str] = {}
+    for side, run in (("base", base), ("new", new)):
+        floor = meta_value(run.meta, "noise_floor")
+        if isinstance(floor, Mapping) and floor.get("measured_utc"):
+            text = _floor_text(floor, run)
+            texts[text] = "both runs" if text in texts else side
+    larger = ["the larger of two noise floors counts in each row"] if len(texts) > 1 else []
+    return [f"noise floor of {side}: {text}" for text, side in texts.items()] + larger
+
+
+def _floor_text(floor: Mapping[str, Any], run: Run) -> str:
+    """Where a recorded floor came from, and what was different there than in the run itself."""
+    tools = (f"{tool} {floor.get(tool)}" for tool in ("driver", "torch", "triton"))
+    text = f"A/A of {floor['measured_utc']} in {floor.get('processes')} processes, "
+    text += f"{floor.get('rows')} rows, {', '.join(tools)}"
+    pairs = {
+        "another driver": (floor.get("driver"), meta_fact(run.meta, "driver")),
+        "another torch": (floor.get("torch"), meta_fact(run.meta, "torch")),
+        "another triton": (floor.get("triton"), meta_fact(run.meta, "triton")),
+        "another card": (floor.get("gpu_id"), meta_fact(run.meta, "gpu id")),
+    }
+    odd = [name for name, (then, now) in pairs.items() if then and now and then != now]
+    return f"{text}; measured with {', '.join(odd)} than this run" if odd else text
 
 
 def environment_labels(base: Run, new: Run) -> list[str]:

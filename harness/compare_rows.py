@@ -10,7 +10,7 @@ import pandas as pd
 from harness import stats
 
 FAILED = ("mismatch", "error", "timeout", "invalid", "oom")
-_CARRIED = ("status", "cache", "time_us_p50", "kernel_hash", "config", "bound")
+_CARRIED = ("status", "cache", "flush", "time_us_p50", "kernel_hash", "config", "bound")
 
 
 def join_rows(base: pd.DataFrame, new: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:

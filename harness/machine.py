@@ -8,16 +8,11 @@ import platform
 import re
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from .registry import REPOSITORY, Registry
-
-_POLL_S = 0.2
 
 
 def gpu_slug(name: str) -> str:
@@ -149,75 +144,6 @@ def writable_triton_cache() -> str:
             os.environ["TRITON_CACHE_DIR"] = candidate
         return candidate
     raise OSError(f"no writable folder for Triton's cache: tried {current}; set TRITON_CACHE_DIR")
-
-
-class GpuWatch:
-    """Polls NVML at 5 Hz for power, temperature, clocks and slowdown reasons; {} without NVML."""
-
-    def __init__(self, uuid: str) -> None:
-        self._uuid = uuid if not uuid or uuid.startswith("GPU-") else f"GPU-{uuid}"
-        self._samples: list[tuple[float, float, int]] = []
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> GpuWatch:
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._handle = (
-                pynvml.nvmlDeviceGetHandleByUUID(self._uuid)
-                if self._uuid
-                else pynvml.nvmlDeviceGetHandleByIndex(0)
-            )
-        except Exception:  # missing library, driver or permission: only the columns are lost
-            return self
-        self._thread = threading.Thread(target=self._poll, args=(pynvml,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=2)
-
-    def _poll(self, nvml: Any) -> None:
-        while not self._stop.wait(_POLL_S):
-            try:
-                watts = nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3
-                celsius = nvml.nvmlDeviceGetTemperature(self._handle, nvml.NVML_TEMPERATURE_GPU)
-                reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
-            except nvml.NVMLError:
-                return
-            self._samples.append((watts, celsius, reasons))
-
-    def take(self) -> dict[str, Any]:
-        """Summary since the last call; `throttled` is thermal or hardware slowdown, while the
-        software power cap, normal for matmul, is only counted."""
-        samples, self._samples = self._samples, []
-        if not samples:
-            return {}
-        names = {
-            0x4: "power_cap",
-            0x8: "hw_slowdown",
-            0x20: "sw_thermal",
-            0x40: "hw_thermal",
-            0x80: "hw_power_brake",
-        }
-        counts = Counter(
-            name for _, _, reasons in samples for bit, name in names.items() if reasons & bit
-        )
-        return {
-            "watts_mean": round(sum(s[0] for s in samples) / len(samples), 1),
-            "celsius_max": max(s[1] for s in samples),
-            "reasons": dict(counts),
-            "throttled": any(name != "power_cap" for name in counts),
-        }
 
 
 def timestamp() -> str:

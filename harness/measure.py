@@ -10,18 +10,22 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from . import stats
-from .clock import Clock, Launch
+from .clock import Batch, Clock, Launch
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Times in seconds; `precision` is the half-width of the interval over its mean."""
+    """Times in seconds; `precision` is the half-width of the interval over its mean.
+
+    `second_seed`: rewrite the inputs before the last round and check again after it.
+    `other_times`: graph and host time too.
+    """
 
     min_rounds: int = 10
     max_rounds: int = 40
@@ -34,9 +38,12 @@ class Settings:
     min_samples: int = 3
     max_samples: int = 30
     sample_overhead_us: float = 100.0
+    second_seed: bool = True
+    other_times: bool = True
 
 
-# "tune" ranks many candidates; its winners are timed again with "default".
+# "tune" ranks many candidates; its winners are timed again with "default". "aa" times like
+# "default", in processes that run what an ordinary run has checked.
 SETTINGS = {
     "default": Settings(),
     "quick": Settings(warm_max_s=0.3, cap_s=1.0, round_target_us=1500.0, max_samples=15),
@@ -48,33 +55,35 @@ SETTINGS = {
         cap_s=1.5,
         round_target_us=1000.0,
         max_samples=8,
+        other_times=False,
     ),
+    "aa": Settings(second_seed=False, other_times=False),
 }
 
 
 @dataclass
 class Measurement:
-    """One contender's samples by round; `status` is ok or invalid."""
+    """One contender's batches by round: believable samples, and apart from them the others."""
 
-    rounds: list[tuple[float, ...]] = field(default_factory=list)
-    sm_mhz: list[float] = field(default_factory=list)
-    hidden: bool = True
+    rounds: list[Batch] = field(default_factory=list)
     rejected: list[float] = field(default_factory=list)
+    hidden: bool = True
 
     @property
     def samples_us(self) -> list[float]:
-        return [sample for samples in self.rounds for sample in samples]
+        return [sample for batch in self.rounds for sample in batch.samples_us]
 
     @property
     def round_means_us(self) -> list[float]:
-        return [stats.mid_mean(samples) for samples in self.rounds]
+        return [stats.mid_mean(batch.samples_us) for batch in self.rounds]
 
-    def add(self, samples: tuple[float, ...]) -> None:
+    def add(self, batch: Batch) -> None:
         """Keep believable samples; a time that is not positive and finite is set apart."""
-        good = tuple(s for s in samples if math.isfinite(s) and s > 0)
-        self.rejected += [s for s in samples if s not in good]
+        good = tuple(s for s in batch.samples_us if math.isfinite(s) and s > 0)
+        self.rejected += [s for s in batch.samples_us if not (math.isfinite(s) and s > 0)]
+        self.hidden &= batch.hidden
         if good:
-            self.rounds.append(good)
+            self.rounds.append(replace(batch, samples_us=good))
 
     def half_width(self, confidence: float, tick_us: float) -> tuple[float, float]:
         """(mean, half-width) in microseconds of the interval over round means."""
@@ -123,11 +132,7 @@ def _round(
     shuffler.shuffle(order)
     for key in order:
         before_batch(key)
-        batch = clock.batch(contenders[key], n_samples[key])
-        measured[key].add(batch.samples_us)
-        measured[key].hidden &= batch.hidden
-        if batch.sm_mhz:
-            measured[key].sm_mhz.append(batch.sm_mhz)
+        measured[key].add(clock.batch(contenders[key], n_samples[key]))
 
 
 def _precise(measurement: Measurement, settings: Settings, tick_us: float) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 # Rows that differ in one of these are never joined by one line.
-SPLIT_BY = ("math_mode", "distribution", "cache")
+SPLIT_BY = ("math_mode", "distribution", "cache", "flush")
 MAX_PANELS = 3
 _STEPS_PER_OCTAVE = 16  # cases closer than this share a place on a log2 axis: one is drawn
 

@@ -36,7 +36,7 @@ class Request:
     """One case of one op, all contenders in one process.
 
     `dims` and `layout` name the case; `timed` False only checks. `settings` names the
-    measuring effort, "quick" or "default".
+    measuring effort in measure.SETTINGS, `flush` the L2's state in clock.FLUSHES.
     """
 
     op: str
@@ -47,6 +47,7 @@ class Request:
     seed: int
     timed: bool = True
     settings: str = "default"
+    flush: str = "clean"
     kernels: tuple[str, ...] = field(default_factory=tuple)
 
     def as_json(self) -> dict[str, Any]:

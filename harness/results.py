@@ -6,14 +6,13 @@ run_writer.py. All public names are importable from this module.
 
 from __future__ import annotations
 
-import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.run_repair import read_meta, whole_lines
+from harness.csv_read import flags, read_csv, read_text
+from harness.run_repair import read_meta
 from harness.run_writer import RunWriter
 from harness.schema import (
     BENCH_NAME,
@@ -23,6 +22,7 @@ from harness.schema import (
     DTYPES,
     FLAG_COLUMNS,
     FLOAT_COLUMNS,
+    FLUSHES,
     INT_COLUMNS,
     KEY,
     META_NAME,
@@ -30,10 +30,14 @@ from harness.schema import (
     ROUNDS_NAME,
     SAMPLES_NAME,
     SCHEMA_VERSION,
+    SINCE_MINOR,
     STATUSES,
+    WATCH_COLUMNS,
+    WATCH_NAME,
     ResultsError,
     meta_fact,
     meta_value,
+    minor,
 )
 
 if TYPE_CHECKING:
@@ -45,12 +49,14 @@ __all__ = [
     "CACHES",
     "COLUMNS",
     "DTYPES",
+    "FLUSHES",
     "KEY",
     "META_NAME",
     "ROUNDS_NAME",
     "SAMPLES_NAME",
     "SCHEMA_VERSION",
     "STATUSES",
+    "WATCH_NAME",
     "ResultsError",
     "Run",
     "RunWriter",
@@ -58,10 +64,11 @@ __all__ = [
     "meta_fact",
     "meta_value",
     "read_run",
+    "read_watch",
 ]
 
 # Columns whose values may be what tells two rows of one key apart, most telling first.
-_SUSPECTS = ("gpu", "cache", "dims", "device", "form", "config")
+_SUSPECTS = ("gpu", "cache", "flush", "dims", "device", "form", "config")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +77,9 @@ class Run:
 
     rows: COLUMNS (and columns of later minor versions), index = row id. Text is str with "" for
     empty, floats are float64 with NaN, whole numbers Int64 and flags boolean with <NA>.
-    rounds: row (int), round (int), mean_us (float). truncated: the last line of bench.csv was
-    torn and is left out.
+    rounds: row (int), round (int), mean_us, utc_s, sm_mhz (float). Columns that came after the
+    run's schema are unknown throughout; `flush` then comes from the meta. truncated: the last
+    line of bench.csv was torn and is left out.
     """
 
     path: Path
@@ -89,28 +97,44 @@ class Run:
 def read_run(path: Path | str) -> Run:
     """Read a run from its folder, or from the bench.csv in it.
 
-    Raises ResultsError for missing files, a schema of another major version, missing columns,
-    cells of the wrong kind and keys that occur twice.
+    Raises ResultsError for missing files, a schema of another major version, columns missing that
+    the run's version has, cells of the wrong kind and keys that occur twice.
     """
     folder = Path(path)
     if folder.name == BENCH_NAME and not folder.is_dir():
         folder = folder.parent
     if not folder.is_dir():
         raise ResultsError(f"{path} is not a run folder; want a folder that holds {BENCH_NAME}")
-    bench, bench_torn = _read_text(folder / BENCH_NAME)
+    bench, bench_torn = read_text(folder / BENCH_NAME)
     meta = read_meta(folder / META_NAME)
-    rows = _read_rows(folder / BENCH_NAME, bench)
-    rounds_text, _ = _read_text(folder / ROUNDS_NAME)
-    rounds = _read_csv(
+    rows = _read_rows(folder / BENCH_NAME, bench, meta)
+    rounds_text, _ = read_text(folder / ROUNDS_NAME)
+    rounds = read_csv(
         folder / ROUNDS_NAME,
         rounds_text,
         ROUNDS_COLUMNS,
-        {"row": "int64", "round": "int64", "mean_us": "float64"},
+        {"row": "int64", "round": "int64"} | dict.fromkeys(ROUNDS_COLUMNS[2:], "float64"),
+        meta["schema"],
     )
     # The row in progress may have rounds already; its bench.csv line is what makes it a row.
     rounds = rounds[rounds["row"] < len(rows)].reset_index(drop=True)
     _refuse_duplicates(folder / BENCH_NAME, rows)
     return Run(folder, rows, rounds, meta, bench_torn)
+
+
+def read_watch(run: Run) -> pd.DataFrame:
+    """Read what NVML saw while `run` went on: WATCH_COLUMNS, a line a poll, in order of time.
+
+    Numbers are float64 with NaN, reasons text. Empty when the run has no such file. Raises
+    ResultsError for missing columns and cells of the wrong kind.
+    """
+    path = run.path / WATCH_NAME
+    text = read_text(path)[0] if path.exists() else b""
+    numbers = dict.fromkeys((c for c in WATCH_COLUMNS if c != "reasons"), "float64")
+    header = ",".join(WATCH_COLUMNS).encode()
+    table = read_csv(path, text or header, WATCH_COLUMNS, numbers, run.meta["schema"])
+    ordered: pd.DataFrame = table.sort_values("utc_s", kind="stable", ignore_index=True)
+    return ordered
 
 
 def gpu_names(run: Run) -> list[str]:
@@ -131,86 +155,22 @@ def varying(rows: pd.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
     }
 
 
-def _read_text(path: Path) -> tuple[bytes, bool]:
-    """Return a CSV file's whole lines and whether a torn last line was dropped."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise ResultsError(
-            f"{path} is missing; a run is bench.csv, rounds.csv and meta.json together"
-        ) from None
-    except OSError as error:
-        raise ResultsError(f"cannot read {path}: {error.strerror}") from error
-    whole = whole_lines(data)
-    return whole, len(whole) != len(data)
-
-
-def _read_rows(path: Path, text: bytes) -> pd.DataFrame:
+def _read_rows(path: Path, text: bytes, meta: dict[str, Any]) -> pd.DataFrame:
     kinds: dict[str, str] = {}
     for column in COLUMNS:
         kind = "Int64" if column in INT_COLUMNS else "str"
         kinds[column] = "float64" if column in FLOAT_COLUMNS else kind
-    rows = _read_csv(path, text, COLUMNS, kinds)
+    rows = read_csv(path, text, COLUMNS, kinds, meta["schema"])
+    if minor(meta["schema"]) < SINCE_MINOR["flush"] and meta.get("flush") in FLUSHES:
+        rows["flush"] = rows["flush"].mask(rows["cache"] == "cold", meta["flush"])
     for column in sorted(FLAG_COLUMNS):
-        rows[column] = _flags(path, rows[column])
+        rows[column] = flags(path, rows[column])
     bad = sorted(set(rows["status"].unique()) - set(STATUSES))
     if bad:
         raise ResultsError(
             f"{path}: status {bad[0]!r} is not one of {', '.join(STATUSES)}; repair the file"
         )
     return rows
-
-
-def _flags(path: Path, texts: pd.Series[str]) -> pd.Series[bool]:
-    """Return "1"/"0"/"" as a nullable boolean column; spreadsheets' True/False are accepted."""
-    known = {"1": True, "0": False, "true": True, "false": False, "": None}
-    lowered = texts.str.lower()
-    bad = sorted(set(lowered.unique()) - set(known))
-    if bad:
-        raise ResultsError(f"{path}: column {texts.name}: got {bad[0]!r}, want 1, 0 or empty")
-    return lowered.map(known).astype("boolean")
-
-
-def _read_csv(
-    path: Path, text: bytes, columns: Sequence[str], kinds: dict[str, str]
-) -> pd.DataFrame:
-    """Parse a CSV without losing a digit; raises ResultsError that names the column at fault."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ResultsError(
-            "reading results needs pandas; install it with: pip install pandas"
-        ) from None
-    header = text.decode("utf-8-sig", errors="replace").partition("\n")[0].strip().split(",")
-    missing = [c for c in columns if c not in header]
-    if missing:
-        raise ResultsError(
-            f"{path} lacks the column {', '.join(missing)}; schema {SCHEMA_VERSION} wants "
-            f"{len(columns)} columns: was it written by this harness?"
-        )
-    # Columns that this version does not know are kept as text. Floats go through Python's own
-    # parser: the CSV reader's default is off by a last bit in some pandas versions.
-    dtypes: dict[str, Any] = {name: kinds.get(name, "str") for name in header}
-    floats = [name for name in header if dtypes[name] == "float64"]
-    dtypes |= dict.fromkeys(floats, "str")
-    empty = {name: [""] for name in header if dtypes[name] != "str"}
-    try:
-        table = pd.read_csv(
-            io.BytesIO(text),
-            dtype=dtypes,
-            na_values=empty,
-            keep_default_na=False,
-            encoding="utf-8-sig",
-        )
-        for name in floats:
-            cells = table[name].to_numpy(dtype=object)
-            table[name] = [float(c) if c else math.nan for c in cells]
-            table[name] = table[name].astype("float64")
-        return table
-    except (ValueError, TypeError) as error:
-        raise ResultsError(
-            f"{path} does not parse: {' '.join(str(error).split())}; repair or copy it again"
-        ) from error
 
 
 def _refuse_duplicates(path: Path, rows: pd.DataFrame) -> None:

@@ -1,32 +1,26 @@
-"""This card's ceilings, measured in the run that they judge.
+"""This card's ceilings as numbers: what an op could take at best, and how far they drifted.
 
-Memory: the best rate of copy, read-only and write-only kernels as curves over size, under the
-same flush and event pairs as every row. Matrix: the library's rate per dtype. The arithmetic
-on them needs no torch; only `measure_roofs` does.
+measure_roofs.py measures them, in the run that they judge.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-if TYPE_CHECKING:
-    from .clock import CudaEventClock
-
-_SMALLEST_LOG2, _LARGEST_LOG2, _STEP_LOG2 = 14, 32, 2
-_PROBE_SAMPLES, _FINAL_SAMPLES = 3, 15
-_MATRIX_EXTENT = 8192
+CURVES = ("copy", "read", "write")
+DRIFT_PCT = 2.0
 
 
 @dataclass(frozen=True)
 class Roofs:
     """`curves`: kind -> ((total bytes, microseconds), ...) ascending; `matrix_tflops`: dtype ->
     rate; the rest in microseconds. `add_check` is the measured time over the predicted time of
-    a two-read, one-write kernel: how well the composition rule holds on this card."""
+    a two-read, one-write kernel: how well the composition rule holds on this card. `shapes`: the
+    launch shape that was best at each point of a curve."""
 
     curves: Mapping[str, Sequence[tuple[float, float]]]
     matrix_tflops: Mapping[str, float]
@@ -36,6 +30,7 @@ class Roofs:
     flush_bytes: int
     method: str
     add_check: float = math.nan
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def as_meta(self) -> dict[str, Any]:
         return {
@@ -47,6 +42,7 @@ class Roofs:
             "flush_bytes": self.flush_bytes,
             "method": self.method,
             "add_measured_over_predicted": self.add_check,
+            "shapes": {kind: list(shapes) for kind, shapes in self.shapes.items()},
         }
 
     @classmethod
@@ -60,6 +56,7 @@ class Roofs:
             flush_bytes=meta["flush_bytes"],
             method=meta["method"],
             add_check=meta["add_measured_over_predicted"],
+            shapes=meta.get("shapes", {}),
         )
 
 
@@ -105,118 +102,32 @@ def roof_of(
     return ("copy+write" if bytes_written > bytes_read else kind), memory_us
 
 
-def measure_roofs(
-    clock: CudaEventClock, dtypes: Sequence[str], progress: Callable[[str], None]
-) -> Roofs:
-    """Measure all roofs on the current device; takes some seconds."""
-    clock.calibrate()
-    event_overhead_us, launch_floor_us = clock.event_overhead_us(), clock.launch_floor_us()
-    kernels, method = _roof_kernels(clock)
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for kind in ("copy", "read", "write"):
-        progress(f"roof {kind}")
-        curves[kind] = [(float(total), _best_us(clock, kernels, kind, total)) for total in _sizes()]
-    progress("roof matrix")
-    matrix = {dtype: _matrix_tflops(clock, dtype) for dtype in dtypes}
-    roofs = Roofs(
-        curves, matrix, launch_floor_us, event_overhead_us, clock.tick_us, clock.flush_bytes, method
-    )
-    check_bytes = 3 << 28
-    predicted_us = memory_time_us(roofs, 2 * check_bytes / 3, check_bytes / 3)
-    measured_us = _best_us(clock, kernels, "add", check_bytes)
-    meta = roofs.as_meta() | {"add_measured_over_predicted": measured_us / predicted_us}
-    return Roofs.from_meta(meta)
+def drift(start: Roofs, end: Roofs) -> dict[str, Any]:
+    """How far each roof's rate moved over a run, in percent: the worst, and all beyond
+    DRIFT_PCT by more than two timer ticks. Positive is faster at the end."""
+    moved: dict[str, float] = {}
+    for kind in CURVES:
+        for (total, start_us), (_, end_us) in zip(
+            start.curves[kind], end.curves[kind], strict=True
+        ):
+            beyond_ticks = abs(end_us - start_us) > 2 * start.tick_us
+            moved[f"{kind} {_size(total)}"] = 100 * (start_us / end_us - 1) * beyond_ticks
+    for dtype, rate in start.matrix_tflops.items():
+        moved[f"matrix {dtype}"] = 100 * (end.matrix_tflops[dtype] / rate - 1)
+    worst = max(moved, key=lambda name: abs(moved[name]))
+    return {
+        "worst_pct": moved[worst],
+        "at": worst,
+        "above_2_pct": [
+            f"{name} {percent:+.1f} %"
+            for name, percent in moved.items()
+            if abs(percent) > DRIFT_PCT
+        ],
+    }
 
 
-def _sizes() -> list[int]:
-    """Total bytes of the curve's points; the largest stays within a quarter of free memory."""
-    import torch
-
-    free_bytes, _ = torch.cuda.mem_get_info()
-    largest = min(1 << _LARGEST_LOG2, free_bytes // 4)
-    return [
-        1 << e for e in range(_SMALLEST_LOG2, _LARGEST_LOG2 + 1, _STEP_LOG2) if 1 << e <= largest
-    ]
-
-
-def _roof_kernels(
-    clock: CudaEventClock,
-) -> tuple[Callable[[str, int], list[Callable[[], Any]]], str]:
-    """kind, total bytes -> one launch per shape, and how the roofs were measured in words."""
-    import torch
-
-    from .backends import extension_problem
-
-    def buffer(n_bytes: int) -> torch.Tensor:
-        return torch.ones(max(n_bytes // 4, 4), dtype=torch.float32, device="cuda")
-
-    if extension_problem():
-
-        def torch_kernels(kind: str, total: int) -> list[Callable[[], Any]]:
-            if kind == "copy":
-                source, target = buffer(total // 2), buffer(total // 2)
-                return [lambda: target.copy_(source)]
-            if kind == "add":
-                a, b, out = buffer(total // 3), buffer(total // 3), buffer(total // 3)
-                return [lambda: torch.add(a, b, out=out)]
-            whole = buffer(total)
-            return [whole.sum] if kind == "read" else [lambda: whole.fill_(1.0)]
-
-        return torch_kernels, "torch copy_, sum and fill_ (the CUDA extension is absent)"
-    from . import _cuda
-
-    shapes = range(_cuda.roof_shapes())
-
-    def own_kernels(kind: str, total: int) -> list[Callable[[], Any]]:
-        if kind == "copy":
-            source, target = buffer(total // 2), buffer(total // 2)
-            return [functools.partial(_cuda.roof_copy, target, source, s) for s in shapes]
-        if kind == "add":
-            a, b, out = buffer(total // 3), buffer(total // 3), buffer(total // 3)
-            return [functools.partial(_cuda.roof_add, out, a, b, s) for s in shapes]
-        whole, sink = buffer(total), buffer(1 << 20)
-        if kind == "read":
-            return [functools.partial(_cuda.roof_read, whole, sink, s) for s in shapes]
-        return [functools.partial(_cuda.roof_write, whole, s) for s in shapes]
-
-    return own_kernels, f"own streaming kernels, best of {len(shapes)} launch shapes at each size"
-
-
-def _best_us(
-    clock: CudaEventClock,
-    kernels: Callable[[str, int], list[Callable[[], Any]]],
-    kind: str,
-    total: int,
-) -> float:
-    launches = kernels(kind, total)
-    for launch in launches:
-        launch()
-    probed = [
-        (_median(clock.batch(launch, _PROBE_SAMPLES).samples_us), launch) for launch in launches
-    ]
-    probed.sort(key=lambda pair: pair[0])
-    # The probe is short: let the two best settle it.
-    finals = [_median(clock.batch(launch, _FINAL_SAMPLES).samples_us) for _, launch in probed[:2]]
-    clock.forget()
-    return min(finals)
-
-
-def _matrix_tflops(clock: CudaEventClock, dtype: str) -> float:
-    """The library's rate on normal data at 8192 cubed, median of single launches."""
-    from .spec import random_tensor
-
-    n = _MATRIX_EXTENT
-    x = random_tensor((n, n), dtype, "cuda", 0)
-    w = random_tensor((n, n), dtype, "cuda", 1)
-
-    def launch() -> None:
-        x @ w
-
-    clock.batch(launch, 10)
-    time_us = _median(clock.batch(launch, 20).samples_us)
-    clock.forget()
-    return 2 * n**3 / (time_us * 1e6)
-
-
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
+def _size(n_bytes: float) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:g} {unit}"
+    return f"{n_bytes / 1024:g} KiB"

@@ -11,6 +11,7 @@ from .plan import Unit
 from .plausible import impossible
 from .registry import Registry
 from .roofs import Roofs, roof_of
+from .time_columns import join_warnings
 
 _LAUNCH_BOUND_FLOORS = 2.0
 _ABOVE_ROOF_PCT = 100.0
@@ -34,10 +35,13 @@ class RowMaker:
         self._hashes: dict[tuple[str, str], str] = {}
 
     def complete(
-        self, unit: Unit, answered: Sequence[Event], throttled: bool | None = None
+        self, unit: Unit, answered: Sequence[Event], watched: Mapping[str, Any] | None = None
     ) -> list[Event]:
-        """Row events of one unit with every derived column filled, in the order of contenders."""
-        events = [self._event(unit, event, throttled) for event in answered]
+        """Row events of one unit with every derived column filled, in the order of contenders.
+
+        watched: what GpuWatch.take gave for the unit.
+        """
+        events = [self._event(unit, event, watched or {}) for event in answered]
         torch_us = next(
             (
                 e["row"]["time_us_p50"]
@@ -71,7 +75,7 @@ class RowMaker:
             if contender.backend in unit.spec.absent
         ]
 
-    def _event(self, unit: Unit, event: Event, throttled: bool | None) -> Event:
+    def _event(self, unit: Unit, event: Event, watched: Mapping[str, Any]) -> Event:
         row = self._identity(unit) | event["row"] | {"kernel_hash": self._kernel_hash(unit, event)}
         if row["status"] != "ok":
             return event | {"row": row}
@@ -85,7 +89,10 @@ class RowMaker:
                 "rounds": [],
                 "samples": [],
             }
-        row |= {"throttled": throttled, **self._rates(unit, row)}
+        row["throttled"] = watched.get("throttled")
+        if watched.get("other_processes"):
+            row["warnings"] = join_warnings(row.get("warnings"), "gpu_shared")
+        row |= self._rates(unit, row)
         return event | {"row": row}
 
     def _kernel_hash(self, unit: Unit, event: Event) -> str:
@@ -133,7 +140,7 @@ class RowMaker:
             "pct_roof": pct_roof,
         }
         if pct_roof > _ABOVE_ROOF_PCT and math.isfinite(pct_roof):
-            rates["warnings"] = ";".join(filter(None, [row.get("warnings"), "above_roof"]))
+            rates["warnings"] = join_warnings(row.get("warnings"), "above_roof")
         return rates
 
     @staticmethod

@@ -17,15 +17,12 @@ from harness.schema import (
     ROUNDS_NAME,
     SAMPLES_NAME,
     SCHEMA_VERSION,
+    WATCH_NAME,
     ResultsError,
+    major,
 )
 
 _CHUNK = 1 << 20
-
-
-def major(version: object) -> str:
-    """Return the part of a schema version that a reader must know."""
-    return str(version).partition(".")[0]
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -82,13 +79,10 @@ def repair(run_dir: Path) -> set[tuple[str, ...]]:
     """
     bench = run_dir / BENCH_NAME
     if not bench.exists():
-        for name in (ROUNDS_NAME, SAMPLES_NAME):
+        for name in (ROUNDS_NAME, SAMPLES_NAME, WATCH_NAME):
             (run_dir / name).unlink(missing_ok=True)
         return set()
-    data = bench.read_bytes()
-    whole = whole_lines(data)
-    if len(whole) != len(data):
-        os.truncate(bench, len(whole))
+    whole = _cut_torn_line(bench)
     lines = list(csv.reader(io.StringIO(whole.decode(), newline="")))
     if lines and tuple(lines[0]) != COLUMNS:
         raise ResultsError(
@@ -100,7 +94,18 @@ def repair(run_dir: Path) -> set[tuple[str, ...]]:
         raise ResultsError(f"{bench} holds a key twice; choose another folder")
     _cut_rounds(run_dir / ROUNDS_NAME, len(rows))
     _cut_samples(run_dir / SAMPLES_NAME, len(rows))
+    if (run_dir / WATCH_NAME).exists():
+        _cut_torn_line(run_dir / WATCH_NAME)
     return keys
+
+
+def _cut_torn_line(path: Path) -> bytes:
+    """Remove a last line without its newline from the file; return the whole lines."""
+    data = path.read_bytes()
+    whole = whole_lines(data)
+    if len(whole) != len(data):
+        os.truncate(path, len(whole))
+    return whole
 
 
 def _cut_rounds(path: Path, n_rows: int) -> None:

@@ -7,7 +7,6 @@ import csv
 import gzip
 import io
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +14,17 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from harness import run_repair
+from harness.run_checks import (
+    check_rounds,
+    refuse_other_machine,
+    refuse_other_schema,
+    round_cells,
+)
 from harness.run_lock import RunLock
 from harness.schema import (
     BENCH_NAME,
     COLUMNS,
     KEY,
-    META_FACTS,
     META_NAME,
     ROUNDS_COLUMNS,
     ROUNDS_NAME,
@@ -28,13 +32,7 @@ from harness.schema import (
     SAMPLES_NAME,
     SCHEMA_VERSION,
     ResultsError,
-    meta_fact,
     row_cells,
-)
-
-# Rows measured under different values of these do not belong in one table.
-_FIXED_ON_RESUME = tuple(
-    fact for fact in META_FACTS if fact not in ("Python", "git dirty", "clocks")
 )
 
 
@@ -79,7 +77,8 @@ class RunWriter:
 
         `meta` is JSON-able; the schema version and `complete: false` are added.
         Raises ResultsError when the folder holds a run and resume is false, when another writer
-        has it, when the earlier rows come from another machine, or when it cannot be written.
+        has it, when the earlier rows come from another machine or have another schema, or when
+        it cannot be written.
         """
         run_dir = Path(run_dir)
         try:
@@ -108,7 +107,8 @@ class RunWriter:
     def _open(cls, run_dir: Path, meta: dict[str, Any], lock: RunLock) -> RunWriter:
         if (run_dir / META_NAME).exists():
             old = run_repair.read_meta(run_dir / META_NAME)
-            _refuse_other_machine(run_dir, old, meta)
+            refuse_other_schema(run_dir, old)
+            refuse_other_machine(run_dir, old, meta)
             meta = _merge(old, meta)
         keys = run_repair.repair(run_dir)
         writer = cls(run_dir, meta, lock, keys)
@@ -128,22 +128,23 @@ class RunWriter:
     def append(
         self,
         row: Mapping[str, object],
-        round_means_us: Sequence[float] = (),
+        rounds: Sequence[Sequence[float | None]] = (),
         samples_us: Sequence[Sequence[float]] = (),
     ) -> int:
-        """Write one row, its round means and its samples (one sequence a round); return its id.
+        """Write one row, its rounds and its samples (one sequence a round); return its id.
 
-        Times in microseconds. Raises ResultsError for a row that breaks the schema (nothing is
+        rounds: one `Round` each, or its leading values as a plain sequence, such as JSON's list.
+        samples_us: microseconds. Raises ResultsError for a row that breaks the schema (nothing is
         written then) and for a failing disk (the files are cut back to the last whole row).
         """
         cells = row_cells(row)
         key = tuple(cells[COLUMNS.index(c)] for c in KEY)
         if key in self._keys:
             raise ResultsError(f"row {'/'.join(key)} is in the run already; each key is kept once")
-        _check_rounds(cells[COLUMNS.index("status")], round_means_us, samples_us)
+        lines = [round_cells(values) for values in rounds]
+        check_rounds(cells[COLUMNS.index("status")], [float(m) for m, *_ in lines], samples_us)
         row_id = len(self._keys)
-        # Round numbers are written even where a mean is NaN: an invalid row keeps what was seen.
-        means = [(str(row_id), str(r), repr(float(m))) for r, m in enumerate(round_means_us)]
+        means = [(str(row_id), str(r), *line) for r, line in enumerate(lines)]
         times = [
             (str(row_id), str(r), repr(float(t))) for r, ts in enumerate(samples_us) for t in ts
         ]
@@ -227,34 +228,6 @@ class RunWriter:
                 f"meta is not JSON: {error}; pass numbers, strings, lists, None"
             ) from error
         run_repair.write_atomically(self.run_dir / META_NAME, (text + "\n").encode())
-
-
-def _refuse_other_machine(run_dir: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    for field in _FIXED_ON_RESUME:
-        before, now = meta_fact(old, field), meta_fact(new, field)
-        if before is not None and now is not None and before != now:
-            raise ResultsError(
-                f"{run_dir} was begun with {field} {before!r}, this is {now!r}; rows of both do "
-                "not belong in one run: choose another folder"
-            )
-
-
-def _check_rounds(status: str, means: Sequence[float], samples: Sequence[Sequence[float]]) -> None:
-    if len(samples) not in (0, len(means)):
-        raise ResultsError(
-            f"got samples of {len(samples)} rounds with {len(means)} round means; want one "
-            "sequence of samples a round, or none"
-        )
-    if status != "ok":
-        return
-    if not len(means):
-        raise ResultsError("got an ok row without round means; use status untimed")
-    bad = [v for vs in (means, *samples) for v in vs if not (math.isfinite(v) and v > 0)]
-    if bad:
-        raise ResultsError(
-            f"got the time {bad[0]!r} us in an ok row, want a finite time above 0; use status "
-            "invalid and put the raw value into reason"
-        )
 
 
 def _cannot_write(run_dir: Path, error: OSError) -> ResultsError:

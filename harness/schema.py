@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 BENCH_NAME = "bench.csv"
 ROUNDS_NAME = "rounds.csv"
 SAMPLES_NAME = "samples.csv.gz"
+WATCH_NAME = "watch.csv"
 META_NAME = "meta.json"
 
 # Order is part of the schema: adding a column raises the minor version, changing the meaning of
@@ -23,15 +24,20 @@ META_NAME = "meta.json"
 COLUMNS: tuple[str, ...] = tuple(
     """
     op family case dims distribution dtype math_mode backend variant headline form config
-    config_source gpu device status reason cache n_samples n_rounds precision_pct time_us_p50
-    time_us_p20 time_us_p80 time_us_min time_us_mean time_us_std ci_low_us ci_high_us graph_us_p50
-    host_us_p50 first_call_ms compile_ms bytes_read bytes_written bytes_model flops gbps tflops
-    bound roof_name roof_us pct_roof speedup_vs_torch max_abs_err max_rel_err tolerance sm_mhz_p50
-    throttled registers spill_bytes shared_bytes kernel_symbol kernel_hash warnings
+    config_source gpu device status reason cache flush n_samples n_rounds n_outliers precision_pct
+    time_us_p50 time_us_p20 time_us_p80 time_us_min time_us_mean time_us_std ci_low_us ci_high_us
+    graph_us_p50 host_us_p50 first_call_ms compile_ms bytes_read bytes_written bytes_model flops
+    gbps tflops bound roof_name roof_us pct_roof speedup_vs_torch max_abs_err max_rel_err tolerance
+    sm_mhz_p50 throttled registers spill_bytes shared_bytes kernel_symbol kernel_hash warnings
     """.split()  # noqa: SIM905  # one word a name reads better than 60 quotes
 )
-ROUNDS_COLUMNS = ("row", "round", "mean_us")
+ROUNDS_COLUMNS = ("row", "round", "mean_us", "utc_s", "sm_mhz")
 SAMPLES_COLUMNS = ("row", "round", "time_us")
+WATCH_COLUMNS = ("utc_s", "watts", "celsius", "sm_mhz", "reasons", "other_processes")
+
+# The minor version that brought a column of bench.csv or rounds.csv; the others came with 1.0.
+# A run of an earlier version lacks it rightly: its readers fill it with unknown.
+SINCE_MINOR = {"flush": 1, "n_outliers": 1, "utc_s": 1, "sm_mhz": 1}
 
 # What makes a row one row: a run holds each combination once.
 KEY = ("op", "case", "distribution", "dtype", "math_mode", "backend", "variant")
@@ -49,13 +55,14 @@ STATUSES = (
 )
 BOUNDS = ("memory", "compute", "launch", "class")
 CACHES = ("cold", "warm")
+FLUSHES = ("clean", "write", "none")
 DTYPES = ("f32", "f16", "bf16", "f8e4m3", "i8", "i32", "i64", "u8", "u32")
 
 FLAG_COLUMNS = frozenset({"headline", "throttled"})
 INT_COLUMNS = frozenset(
     """
-    device n_samples n_rounds bytes_read bytes_written bytes_model registers spill_bytes
-    shared_bytes
+    device n_samples n_rounds n_outliers bytes_read bytes_written bytes_model registers
+    spill_bytes shared_bytes
     """.split()  # noqa: SIM905  # one word a name reads better than 60 quotes
 )
 FLOAT_COLUMNS = frozenset(
@@ -85,16 +92,46 @@ META_FACTS: dict[str, tuple[str, ...]] = {
     "git dirty": ("git_dirty",),
     "seed": ("seed",),
     "effort": ("settings",),
+    "flush": ("flush",),
     "clocks": ("gpu_health",),
 }
 
 
 _REQUIRED = ("op", "case", "dtype", "backend", "status")
-_ALLOWED = {"status": STATUSES, "bound": ("", *BOUNDS), "cache": ("", *CACHES), "dtype": DTYPES}
+_ALLOWED = {
+    "status": STATUSES,
+    "bound": ("", *BOUNDS),
+    "cache": ("", *CACHES),
+    "flush": ("", *FLUSHES),
+    "dtype": DTYPES,
+}
+
+
+class Round(NamedTuple):
+    """One row's part of one interleaved round.
+
+    mean_us: mid-mean of the round's samples, microseconds. utc_s: seconds since the epoch at the
+    end of the round's batch. sm_mhz: SM clock around that batch. None: not recorded.
+    """
+
+    mean_us: float
+    utc_s: float | None = None
+    sm_mhz: float | None = None
 
 
 class ResultsError(Exception):
     """A results folder cannot be written or read; the text is one line that says what to do."""
+
+
+def major(version: object) -> str:
+    """Return the part of a schema version that a reader must know."""
+    return str(version).partition(".")[0]
+
+
+def minor(version: object) -> int:
+    """Return the part of a schema version that counts added columns; 0 where it names none."""
+    digits = str(version).partition(".")[2].partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
 
 
 def meta_value(meta: Mapping[str, Any], dotted: str) -> Any:

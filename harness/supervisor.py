@@ -38,6 +38,12 @@ class Supervisor:
         self.gpu: dict[str, Any] = {}
         self.restarts = -1
 
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id; None while there is none."""
+        process = self._process
+        return None if process is None else process.pid
+
     def __enter__(self) -> Supervisor:
         return self
 
@@ -50,10 +56,16 @@ class Supervisor:
             self._process.wait()
             self._process = None
 
-    def roofs(self, dtypes: list[str]) -> dict[str, Any]:
-        """Measured roofs as meta.json stores them. Raises WorkerDiedError."""
+    def roofs(
+        self, dtypes: list[str], flush: str = "clean", start: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Measured roofs as meta.json stores them; with `start`, its points once more.
+
+        Raises WorkerDiedError.
+        """
         self.start()
-        for event in self._ask({"kind": "roofs", "dtypes": dtypes}):
+        request = {"kind": "roofs", "dtypes": dtypes, "flush": flush, "start": start}
+        for event in self._ask(request):
             if event["event"] == "roofs":
                 roofs: dict[str, Any] = event["roofs"]
         return roofs

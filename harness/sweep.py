@@ -5,28 +5,32 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .console import Progress
+from .gpu_watch import GpuWatch
 from .machine import (
-    GpuWatch,
     gpu_slug,
     public_gpu_facts,
     software_facts,
     source_facts,
     timestamp,
 )
+from .noise_floor import recorded_floor
 from .plan import Unit
 from .protocol import Request
 from .registry import Registry
-from .roofs import Roofs
+from .roofs import Roofs, drift
 from .rows import Event, RowMaker
 from .run_writer import RunWriter
-from .supervisor import Supervisor
+from .supervisor import Supervisor, WorkerDiedError
+
+# Statuses that say something is wrong, not merely absent or unmeasured.
+FAILED = ("mismatch", "error", "timeout", "invalid", "oom")
 
 
 @dataclass(frozen=True)
@@ -36,15 +40,37 @@ class SweepOptions:
     settings: str = "default"
     kernels: tuple[Path, ...] = ()
     timeout_s: float = 180.0
+    flush: str = "clean"
 
 
 @dataclass
 class Outcome:
-    """Rows by status, whether the user stopped the sweep, and seconds it took."""
+    """Rows by status, a line for each that failed, whether the user stopped the sweep,
+    seconds it took, and whether another process was seen on the GPU."""
 
-    statuses: Counter[str]
-    interrupted: bool
-    elapsed_s: float
+    statuses: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    elapsed_s: float = 0.0
+    shared: bool = False
+
+    def add(self, unit: Unit, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.statuses.update(row["status"] for row in rows)
+        self.failures += [
+            f"{row['status']}: {unit.label} {row['backend']}: {row.get('reason', '')}"
+            for row in rows
+            if row["status"] in FAILED
+        ]
+
+    def note_shared(self, watched: Mapping[str, Any], progress: Progress) -> None:
+        """Say once in a sweep that the GPU was not ours alone."""
+        others = watched.get("other_processes")
+        if others and not self.shared:
+            self.shared = True
+            progress.note(
+                f"{others} other process{'es' if others > 1 else ''} on this GPU: rows measured "
+                "meanwhile are marked gpu_shared"
+            )
 
 
 def run_sweep(
@@ -61,7 +87,7 @@ def run_sweep(
     roofs could be measured.
     """
     start_s = time.monotonic()
-    outcome = Outcome(Counter(), False, 0.0)
+    outcome = Outcome()
     with Supervisor(options.device, options.timeout_s) as supervisor, _interruptible() as stopped:
         gpu = supervisor.start()
         run_dir = out or Path("results") / gpu_slug(gpu["name"]) / timestamp()
@@ -69,10 +95,13 @@ def run_sweep(
         meta = _meta(registry, units, options, public_gpu_facts(gpu))
         with (
             RunWriter.create(run_dir, meta, resume=resume) as writer,
-            GpuWatch(gpu.get("uuid", "")) as watch,
+            GpuWatch(gpu.get("uuid", ""), lambda: supervisor.pid, run_dir) as watch,
         ):
             maker = RowMaker(
-                registry, gpu, options.device, _roofs(units, supervisor, writer, progress)
+                registry,
+                gpu,
+                options.device,
+                _roofs(units, supervisor, writer, options.flush, progress),
             )
             for unit in progress.units(units, lambda u: u.label):
                 if stopped:
@@ -81,27 +110,50 @@ def run_sweep(
                 if is_written(unit, writer):
                     continue
                 events, watched = _measure_unit(unit, supervisor, options, maker, watch)
-                outcome.statuses.update(row["status"] for row in write_new(unit, events, writer))
+                outcome.add(unit, write_new(unit, events, writer))
                 if watched:
                     writer.record({"gpu_health": {unit.label: watched}})
+                    outcome.note_shared(watched, progress)
                 progress.unit_done(unit.label, [event["row"] for event in events])
             if not outcome.interrupted:
-                writer.finish({"worker_restarts": supervisor.restarts})
+                again = _roofs_again(supervisor, writer, options.flush, progress)
+                writer.finish({"worker_restarts": supervisor.restarts, **again})
     outcome.elapsed_s = time.monotonic() - start_s
     return run_dir, outcome
 
 
 def _roofs(
-    units: Sequence[Unit], supervisor: Supervisor, writer: RunWriter, progress: Progress
+    units: Sequence[Unit],
+    supervisor: Supervisor,
+    writer: RunWriter,
+    flush: str,
+    progress: Progress,
 ) -> Roofs:
     """This run's roofs: measured once, and the same for the rows that a resume adds."""
     recorded = writer.meta.get("roofs")
     if recorded is None:
         progress.note("measuring the roofs of this card")
-        recorded = supervisor.roofs(sorted({u.dtype for u in units if u.spec.compute_bound}))
+        dtypes = sorted({u.dtype for u in units if u.spec.compute_bound})
+        recorded = supervisor.roofs(dtypes, flush)
         overheads = {key: recorded[key] for key in ("event_overhead_us", "launch_floor_us")}
         writer.record({"roofs": recorded, **overheads})
     return Roofs.from_meta(recorded)
+
+
+def _roofs_again(
+    supervisor: Supervisor, writer: RunWriter, flush: str, progress: Progress
+) -> dict[str, Any]:
+    """The roofs at the end of the run, for meta.json; says so when they moved."""
+    start = writer.meta["roofs"]
+    try:
+        end = supervisor.roofs(sorted(start["matrix_tflops"]), flush, start)
+    except WorkerDiedError as death:
+        progress.note(f"the roofs were not measured again at the end: {death.reason}")
+        return {}
+    moved = drift(Roofs.from_meta(start), Roofs.from_meta(end))
+    if moved["above_2_pct"]:
+        progress.note(f"the roofs moved during the run: {', '.join(moved['above_2_pct'])}")
+    return {"roofs_end": end, "roof_drift": moved}
 
 
 def _measure_unit(
@@ -115,9 +167,10 @@ def _measure_unit(
     present = replace(
         unit, contenders=tuple(c for c in unit.contenders if c.backend not in unit.spec.absent)
     )
+    watch.take()  # what was seen between two cases is not this one's
     answered = supervisor.run(request_for(present, options)) if present.contenders else []
     watched = watch.take()
-    events = maker.absent(unit) + maker.complete(present, answered, watched.get("throttled"))
+    events = maker.absent(unit) + maker.complete(present, answered, watched)
     return events, watched
 
 
@@ -131,6 +184,7 @@ def request_for(unit: Unit, options: SweepOptions, timed: bool = True) -> Reques
         seed=options.seed,
         timed=timed,
         settings=options.settings,
+        flush=options.flush,
         kernels=tuple(str(path) for path in options.kernels),
     )
 
@@ -187,8 +241,8 @@ def _meta(
         "seed": options.seed,
         "distributions": {u.spec.stem: u.spec.distribution for u in units},
         "settings": options.settings,
-        "flush": "clean",
-        "noise_floor": None,
+        "flush": options.flush,
+        "noise_floor": recorded_floor(gpu.get("name", ""), options.flush),
         "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

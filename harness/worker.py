@@ -14,12 +14,13 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from . import roofs as roof_curves
 from .case_run import CaseRun
 from .clock import CudaEventClock
 from .machine import gpu_facts, gpu_slug, writable_triton_cache
+from .measure_roofs import measure_roofs, measure_roofs_again
 from .protocol import Contender, Request, one_line, open_answers
 from .registry import Registry
+from .roofs import Roofs
 from .spec import Case, OpSpec
 
 _CHECK_BYTES_PER_ELEMENT = 64
@@ -45,12 +46,18 @@ class Worker:
         self._answers.write(json.dumps({"event": event, **facts}) + "\n")
         self._answers.flush()
 
-    def roofs(self, dtypes: list[str]) -> None:
+    def roofs(self, dtypes: list[str], flush: str, start: dict[str, Any] | None) -> None:
+        """This card's roofs; with `start`, those of the run's start, the same points once more."""
         import torch
 
-        measured = roof_curves.measure_roofs(
-            self.clock, dtypes, lambda what: self.say("stage", contender="", stage=what)
-        )
+        def progress(what: str) -> None:
+            self.say("stage", contender="", stage=what)
+
+        self.clock.flush_mode = flush
+        if start is None:
+            measured = measure_roofs(self.clock, dtypes, progress)
+        else:
+            measured = measure_roofs_again(self.clock, Roofs.from_meta(start), progress)
         self.say("roofs", roofs=measured.as_meta())
         # Their buffers are gigabytes; the first case must find them free.
         torch.cuda.empty_cache()
@@ -59,6 +66,7 @@ class Worker:
         """Check, time, check again; one "row" event a contender."""
         import torch
 
+        self.clock.flush_mode = request.flush
         registry = Registry(tuple(Path(k) for k in request.kernels))
         case = Case(request.dims, request.layout)
         shortage = _memory_shortage(registry.spec(request.op), case, request.dtype)
@@ -106,7 +114,7 @@ def main() -> int:
     for line in sys.stdin:
         message = json.loads(line)
         if message["kind"] == "roofs":
-            worker.roofs(message["dtypes"])
+            worker.roofs(message["dtypes"], message["flush"], message["start"])
         else:
             worker.case(Request.from_json(message["request"]))
         worker.say("done")

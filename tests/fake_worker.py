@@ -27,6 +27,7 @@ for line in sys.stdin:
                 "flush_bytes": 1,
                 "method": "fake",
                 "add_measured_over_predicted": 1.0,
+                "shapes": {kind: [0, 0] for kind in ("copy", "read", "write")},
             },
         )
         say("done")
@@ -51,5 +52,10 @@ for line in sys.stdin:
             "status": "ok",
             "time_us_p50": 100.0,
         }
-        say("row", row=row, rounds=[100.0, 100.5], samples=[[100.0], [100.5]])
+        say(
+            "row",
+            row=row,
+            rounds=[[100.0, 1.0, 1500.0], [100.5, 2.0, 1500.0]],
+            samples=[[100.0], [100.5]],
+        )
     say("done")

@@ -33,15 +33,13 @@ class CountingClock:
             launch()
         return Batch((10.0,) * n_samples, hidden=True)
 
-    def host_us(self, launch) -> float:
-        return 5.0
-
-    def graph_us(self, launch) -> float:
-        launch()
-        return 8.0
-
     def forget(self) -> None:
         pass
+
+
+def graph_us(_clock, launch) -> float:
+    launch()
+    return 8.0
 
 
 class FakeWorker:
@@ -100,7 +98,11 @@ class ScribblesWhenTimed:
 
 @pytest.fixture
 def run(monkeypatch):
-    def run_case(**functions):
+    monkeypatch.setattr(case_run, "graph_us", graph_us)
+    monkeypatch.setattr(case_run, "host_us", lambda launch: 5.0)
+    monkeypatch.setattr(case_run, "leaves_the_stream", lambda *_: "")
+
+    def run_case(settings="default", flush="clean", **functions):
         def bind(_registry, problem, backend, variant, config, _slug):
             call = functools.partial(functions[backend], problem)
             return Bound(backend, variant, call, lambda: problem.out, {}, "", "")
@@ -112,7 +114,16 @@ def run(monkeypatch):
         for name in ("synchronize", "empty_cache"):
             monkeypatch.setattr(torch.cuda, name, lambda: None)
         contenders = tuple(Contender(backend) for backend in functions)
-        request = Request("vector_add", {"N": 1000}, "contiguous", "f32", contenders, seed=1)
+        request = Request(
+            "vector_add",
+            {"N": 1000},
+            "contiguous",
+            "f32",
+            contenders,
+            seed=1,
+            settings=settings,
+            flush=flush,
+        )
         worker = FakeWorker()
         case = case_run.CaseRun(worker, request, Registry(), Case({"N": 1000}))
         case.execute()
@@ -159,3 +170,47 @@ def test_damage_done_while_timed_is_blamed_on_its_author(run):
     for innocent in ("cuda", "torch"):
         assert rows[innocent]["status"] == "ok"
         assert "inputs_changed_while_timed" in rows[innocent]["warnings"]
+
+
+def test_a_launch_that_leaves_the_stream_is_never_timed(run, monkeypatch):
+    def stray(_clock, _out, _poison, launch) -> str:
+        return "its output was written early" if launch.func is stays_away else ""
+
+    def stays_away(problem):
+        good(problem)
+
+    monkeypatch.setattr(case_run, "leaves_the_stream", stray)
+    rows = run(cuda=stays_away, triton=good)
+    assert (rows["cuda"]["status"], rows["cuda"]["reason"]) == (
+        "mismatch",
+        "its output was written early",
+    )
+    assert rows["triton"]["status"] == "ok"
+
+
+def test_work_that_a_capture_finds_unjoined_costs_the_row_its_times(run, monkeypatch):
+    def capture(_clock, launch) -> float:
+        if launch.func is not good:
+            raise RuntimeError("CUDA error: capture sequence contains unjoined work")
+        return graph_us(None, launch)
+
+    monkeypatch.setattr(case_run, "graph_us", capture)
+    rows = run(cuda=lambda problem: good(problem), triton=good)
+    assert rows["cuda"]["status"] == "mismatch"
+    assert "does not wait for" in rows["cuda"]["reason"]
+    assert "time_us_p50" not in rows["cuda"]
+    assert rows["triton"]["graph_us_p50"] == 8.0
+
+
+def test_a_run_against_itself_skips_what_an_ordinary_run_has_checked(run):
+    row = run(settings="aa", cuda=good)["cuda"]
+    assert row["status"] == "ok"
+    assert "host_us_p50" not in row
+
+
+@pytest.mark.parametrize(
+    ("flush", "cache"), [("clean", "cold"), ("write", "cold"), ("none", "warm")]
+)
+def test_every_row_names_its_flush(run, flush, cache):
+    row = run(flush=flush, cuda=good)["cuda"]
+    assert (row["flush"], row["cache"]) == (flush, cache)

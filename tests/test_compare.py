@@ -99,7 +99,7 @@ def test_nothing_in_common_is_refused(tmp_path: Path) -> None:
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     base = synthetic.write(tmp_path / "base", synthetic.rows())
     with RunWriter.create(tmp_path / "new", synthetic.meta()) as writer:
-        writer.append(synthetic.rows()[0], [1.0, 1.0])
+        writer.append(synthetic.rows()[0], [[1.0], [1.0]])
     with pytest.raises(ComparisonRefused, match=r"new .* is incomplete"):
         compare_runs(base, read_run(tmp_path / "new"), force=True)
     with open(tmp_path / "base" / "bench.csv", "a") as stream:
@@ -136,6 +136,20 @@ def test_cold_against_warm_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ComparisonRefused, match="cold on one side"):
         compare_runs(base, new)
     assert "COLD AGAINST WARM" in compare_runs(base, new, force=True).labels[0]
+
+
+@pytest.mark.parametrize("other", ["write", "none"])
+def test_rows_flushed_differently_are_refused(tmp_path: Path, other: str) -> None:
+    clean = [r | {"flush": "clean"} for r in synthetic.rows()]
+    base = synthetic.write(tmp_path / "base", clean)
+    new = synthetic.write(
+        tmp_path / "new", [*clean[:-4], *(r | {"flush": other} for r in clean[-4:])]
+    )
+    with pytest.raises(ComparisonRefused, match=f"flush: 4 of 66 .* clean on one side, {other} on"):
+        compare_runs(base, new)
+    assert "FLUSHED DIFFERENTLY (forced)" in compare_runs(base, new, force=True).labels[0]
+    unknown = synthetic.write(tmp_path / "old", [r | {"flush": ""} for r in clean])
+    assert compare_runs(unknown, new).labels == compare_runs(new, unknown).labels == ()
 
 
 def test_tiny_times_differ_exactly(tmp_path: Path) -> None:
@@ -264,6 +278,8 @@ def big_run(folder: Path, n_rows: int, seed: int) -> None:
             "row": np.repeat(np.arange(n_rows), 12),
             "round": np.tile(np.arange(12), n_rows),
             "mean_us": np.repeat(times, 12) * rng.normal(1.0, 0.004, 12 * n_rows),
+            "utc_s": 1.7e9 + 0.01 * np.arange(12 * n_rows),
+            "sm_mhz": 1755.0,
         }
     )
     rounds.to_csv(folder / "rounds.csv", index=False)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.clock import FakeClock
+from harness.clock import Batch
+from harness.fake_clock import FakeClock
 from harness.measure import Measurement, Settings, measure
 
 
@@ -107,6 +108,25 @@ def test_outliers_are_kept():
     assert measured["a"].half_width(0.95, 0.001)[0] == pytest.approx(10.0, rel=0.01)
 
 
+def test_a_clock_that_stops_half_way_still_ends():
+    class Stops(FakeClock):
+        def now_s(self) -> float:
+            return min(super().now_s(), 0.02)
+
+    noisy_one = Kernel(noisy(50.0, 0.3, 11))
+    measured = measure({"a": noisy_one}, Stops(), FAST, 1)
+    assert len(measured["a"].rounds) == FAST.max_rounds + 1
+
+
+def test_every_round_knows_when_it_ended_and_at_which_clock():
+    kernel = Kernel(constant(50.0))
+    kernel.sm_mhz = 1500.0
+    rounds = measure({"a": kernel}, FakeClock(), FAST, 1)["a"].rounds
+    assert {batch.sm_mhz for batch in rounds} == {1500.0}
+    times = [batch.utc_s for batch in rounds]
+    assert times == sorted(set(times))
+
+
 def test_quantised_ties_have_an_interval_of_one_tick():
     measured = measure({"a": Kernel(constant(3.2))}, FakeClock(tick_us=0.032), FAST, 1)
     assert measured["a"].half_width(0.95, 0.032) == (pytest.approx(3.2), pytest.approx(0.032))
@@ -121,7 +141,7 @@ def test_inputs_are_renewed_once_before_one_last_round():
     seen: list[int] = []
     kernel = Kernel(constant(50.0))
     measured = measure({"a": kernel}, FakeClock(), FAST, 1, lambda: seen.append(kernel.launches))
-    last_round = len(measured["a"].rounds[-1])
+    last_round = len(measured["a"].rounds[-1].samples_us)
     assert seen == [kernel.launches - last_round]
 
 
@@ -136,8 +156,8 @@ def test_a_clock_that_stalls_in_warm_up_still_ends():
 
 def test_rejected_samples_are_set_apart_one_by_one():
     measurement = Measurement()
-    measurement.add((1.0, 0.0, 2.0))
-    assert measurement.rounds == [(1.0, 2.0)]
+    measurement.add(Batch((1.0, 0.0, 2.0), hidden=True))
+    assert [batch.samples_us for batch in measurement.rounds] == [(1.0, 2.0)]
     assert measurement.rejected == [0.0]
 
 

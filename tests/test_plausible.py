@@ -55,9 +55,34 @@ def test_an_impossible_row_is_invalid_and_has_no_times():
         "ci_low_us": 9.0,
         "n_samples": 30,
     }
-    answered = [{"row": row, "rounds": [10.0], "samples": [[10.0]]}]
+    answered = [{"row": row, "rounds": [[10.0]], "samples": [[10.0]]}]
     (event,) = RowMaker(registry, CARD, 0, None).complete(unit, answered)
     assert event["row"]["status"] == "invalid"
     assert "DRAM peak" in event["row"]["reason"]
     assert not any(key.startswith(("time_us", "ci_", "n_")) for key in event["row"])
     assert event["rounds"] == []
+
+
+@pytest.mark.parametrize(
+    ("watched", "warnings", "throttled"),
+    [
+        (None, "samples_rejected", None),
+        ({"throttled": True}, "samples_rejected", True),
+        ({"throttled": False, "other_processes": 0}, "samples_rejected", False),
+        ({"other_processes": 2}, "samples_rejected;gpu_shared", None),
+    ],
+)
+def test_what_the_watch_saw_marks_the_row(watched, warnings, throttled):
+    registry = Registry()
+    unit = Unit(registry.spec("vector_add"), Case({"N": 1 << 28}), "f32", (Contender("cuda"),))
+    row = {
+        "backend": "cuda",
+        "variant": "",
+        "status": "ok",
+        "time_us_p50": 1e4,
+        "warnings": "samples_rejected",
+    }
+    answered = [{"row": row, "rounds": [[1e4]], "samples": [[1e4]]}]
+    (event,) = RowMaker(registry, CARD, 0, None).complete(unit, answered, watched)
+    assert event["row"]["warnings"] == warnings
+    assert event["row"]["throttled"] is throttled

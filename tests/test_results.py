@@ -26,8 +26,17 @@ from harness.results import (
     ResultsError,
     RunWriter,
     read_run,
+    read_watch,
 )
-from harness.schema import FLAG_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, cell
+from harness.schema import (
+    FLAG_COLUMNS,
+    FLOAT_COLUMNS,
+    INT_COLUMNS,
+    SINCE_MINOR,
+    WATCH_COLUMNS,
+    Round,
+    cell,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 ROW = synthetic.row("scale", 4096, "cuda", 4.5)
@@ -41,8 +50,8 @@ from fixtures import synthetic_run as synthetic
 from harness.results import RunWriter
 writer = RunWriter.create(Path(sys.argv[1]), synthetic.meta(), resume=True)
 for n in range(len(writer.done_keys) + 1, 1 << 20):
-    times = [float(n)] * 3
-    writer.append(synthetic.row("scale", n, "cuda", float(n)), times, [times * 20] * 3)
+    row, rounds = synthetic.row("scale", n, "cuda", float(n)), [[float(n)]] * 3
+    writer.append(row, rounds, [[float(n)] * 60] * 3)
     print(n, flush=True)
 """
 
@@ -57,7 +66,7 @@ def test_round_trip_keeps_every_digit(tmp_path: Path) -> None:
     with RunWriter.create(tmp_path / "run", synthetic.meta()) as writer:
         writer.append(
             ROW | {"time_us_p50": awkward, "reason": 'a "b",\nc', "bytes_read": (1 << 60) + 1},
-            [awkward, 1 / 3],
+            [Round(awkward, 1.7e9 + 0.1, 1755.0), [1 / 3, None, None]],
             [[awkward], [1 / 3, 2 / 3]],
         )
         writer.finish({"roofs": {"copy": 1.5}})
@@ -72,6 +81,8 @@ def test_round_trip_keeps_every_digit(tmp_path: Path) -> None:
     assert row["headline"]
     assert math.isnan(row["gbps"])
     assert run.rounds["mean_us"].tolist() == [awkward, 1 / 3]
+    assert run.rounds.iloc[0][["utc_s", "sm_mhz"]].tolist() == [1.7e9 + 0.1, 1755.0]
+    assert run.rounds.iloc[1][["utc_s", "sm_mhz"]].isna().all()
     with gzip.open(tmp_path / "run" / "samples.csv.gz", "rt") as stream:
         samples = list(csv.reader(stream))
     assert samples[0] == ["row", "round", "time_us"]
@@ -103,6 +114,8 @@ def test_unknown_is_an_empty_cell() -> None:
         ({"status": "crashed"}, "crashed"),
         ({"dtype": "tf32"}, "tf32"),
         ({"bound": "io"}, "io"),
+        ({"flush": "dirty"}, "flush"),
+        ({"n_outliers": 0.5}, "n_outliers"),
         ({"op": ""}, "op"),
         ({"bytes_read": 1.5}, "bytes_read"),
         ({"gbps": "fast"}, "gbps"),
@@ -119,8 +132,8 @@ def test_a_bad_row_is_refused_by_name(
 ) -> None:
     with RunWriter.create(tmp_path, {}) as writer:
         with pytest.raises(ResultsError, match=word):
-            writer.append(ROW | changes, [1.0])
-        writer.append(ROW, [1.0])
+            writer.append(ROW | changes, [[1.0]])
+        writer.append(ROW, [[1.0]])
     assert len(read_run(tmp_path).rows) == 1
 
 
@@ -128,10 +141,11 @@ def test_times_that_cannot_be_are_refused_in_ok_rows_and_kept_in_invalid_ones(
     tmp_path: Path,
 ) -> None:
     with RunWriter.create(tmp_path, {}) as writer:
-        for means, samples in (([math.nan], []), ([], []), ([1.0], [[0.0]]), ([1.0], [[1.0]] * 2)):
+        one = [[1.0]]
+        for rounds, samples in (([[math.nan]], []), ([], []), (one, [[0.0]]), (one, one * 2)):
             with pytest.raises(ResultsError):
-                writer.append(ROW, means, samples)
-        writer.append(ROW | {"status": "invalid", "time_us_p50": math.inf}, [math.inf], [[0.0]])
+                writer.append(ROW, rounds, samples)
+        writer.append(ROW | {"status": "invalid", "time_us_p50": math.inf}, [[math.inf]], [[0.0]])
     run = read_run(tmp_path)
     assert math.isnan(run.rows["time_us_p50"].iloc[0])
     assert math.isinf(run.rounds["mean_us"].iloc[0])
@@ -139,9 +153,9 @@ def test_times_that_cannot_be_are_refused_in_ok_rows_and_kept_in_invalid_ones(
 
 def test_a_key_is_kept_once(tmp_path: Path) -> None:
     with RunWriter.create(tmp_path, {}) as writer:
-        assert writer.append(ROW, [1.0]) == 0
+        assert writer.append(ROW, [[1.0]]) == 0
         with pytest.raises(ResultsError, match="scale/4096"):
-            writer.append(ROW, [1.0])
+            writer.append(ROW, [[1.0]])
 
 
 def test_a_folder_with_a_run_is_only_continued_on_request(tmp_path: Path) -> None:
@@ -153,7 +167,7 @@ def test_a_folder_with_a_run_is_only_continued_on_request(tmp_path: Path) -> Non
     with RunWriter.create(tmp_path, synthetic.meta(gpu_health={"a": 1}), resume=True) as writer:
         assert writer.done_keys == {tuple(str(ROW.get(c, "")) for c in KEY)}
         assert not read_run(tmp_path).complete
-        assert writer.append(ROW | {"case": "other"}, [1.0]) == 1
+        assert writer.append(ROW | {"case": "other"}, [[1.0]]) == 1
         writer.finish({"gpu_health": {"b": 2}})
     run = read_run(tmp_path)
     assert run.complete
@@ -200,7 +214,7 @@ def test_kill_costs_at_most_the_row_in_progress(tmp_path: Path) -> None:
         assert run.rounds["row"].nunique() == len(run.rows)
     with RunWriter.create(tmp_path, synthetic.meta(), resume=True) as writer:
         n_rows = len(writer.done_keys)
-        writer.append(synthetic.row("scale", n_rows + 1, "cuda", 1.0), [1.0], [[1.0]])
+        writer.append(synthetic.row("scale", n_rows + 1, "cuda", 1.0), [[1.0]], [[1.0]])
         writer.finish()
     with gzip.open(tmp_path / "samples.csv.gz", "rt") as stream:
         ids = [int(line.partition(",")[0]) for line in list(stream)[1:]]
@@ -213,7 +227,7 @@ def test_a_torn_last_line_is_dropped_and_repaired(tmp_path: Path, lost_bytes: in
     table = [synthetic.row("scale", n, "cuda", 5.0) for n in (1, 2, 3)]
     with RunWriter.create(tmp_path, synthetic.meta()) as writer:
         for cells in table:
-            writer.append(cells, [5.0], [[5.0]])
+            writer.append(cells, [[5.0]], [[5.0]])
     for name in ("bench.csv", "rounds.csv", "samples.csv.gz"):
         path = tmp_path / name
         cut = min(lost_bytes, 5) if name == "rounds.csv" else min(lost_bytes, 20)
@@ -223,7 +237,7 @@ def test_a_torn_last_line_is_dropped_and_repaired(tmp_path: Path, lost_bytes: in
     assert not run.complete
     assert run.rows["case"].tolist() == ["1", "2"]
     with RunWriter.create(tmp_path, synthetic.meta(), resume=True) as writer:
-        writer.append(table[2], [6.0], [[6.0]])
+        writer.append(table[2], [[6.0]], [[6.0]])
         writer.finish()
     run = read_run(tmp_path)
     assert run.complete
@@ -242,13 +256,13 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_keeps_the_rows_before(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path, {})
-    writer.append(ROW, [1.0], [[1.0]])
+    writer.append(ROW, [[1.0]], [[1.0]])
     before = {name: (tmp_path / name).read_bytes() for name in ("samples.csv.gz", "rounds.csv")}
     real = writer._files["bench.csv"]
     full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  # the writer closes it
     writer._files["bench.csv"] = full
     with pytest.raises(ResultsError, match="No space left"):
-        writer.append(ROW | {"case": "other"}, [1.0], [[1.0]])
+        writer.append(ROW | {"case": "other"}, [[1.0]], [[1.0]])
     real.close()
     writer.close()
     assert len(read_run(tmp_path).rows) == 1
@@ -272,6 +286,67 @@ def test_a_schema_is_known_or_refused_by_name(tmp_path: Path) -> None:
     lines = (tmp_path / "bench.csv").read_text().splitlines()
     (tmp_path / "bench.csv").write_text(f"{lines[0]},novelty\n{lines[1]},x\n")
     assert read_run(tmp_path).rows["novelty"].tolist() == ["x"]
+
+
+def as_of_1_0(folder: Path) -> None:
+    """Rewrite a run as a writer of schema 1.0 would have left it."""
+    edit_meta(folder, schema="1.0", flush="clean")
+    for name in ("bench.csv", "rounds.csv"):
+        with open(folder / name, newline="") as stream:
+            header, *lines = csv.reader(stream)
+        kept = [i for i, c in enumerate(header) if c not in SINCE_MINOR]
+        with open(folder / name, "w", newline="") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerows([line[i] for i in kept] for line in (header, *lines))
+
+
+def test_a_run_of_schema_1_0_reads_with_later_columns_unknown(tmp_path: Path) -> None:
+    broken = synthetic.row("scale", 1, "cuda", 1.0, status="oom", cache="", time_us_p50=None)
+    synthetic.write(tmp_path, [ROW | {"cache": "cold"}, broken])
+    as_of_1_0(tmp_path)
+    run = read_run(tmp_path)
+    assert list(run.rows.columns) == list(COLUMNS)
+    assert run.rows["flush"].tolist() == ["clean", ""]
+    assert run.rows["n_outliers"].dtype == "Int64"
+    assert run.rows["n_outliers"].isna().all()
+    assert len(run.rounds) == 12
+    assert run.rounds[["utc_s", "sm_mhz"]].isna().all(axis=None)
+    assert read_watch(run).empty
+    edit_meta(tmp_path, flush=None)
+    assert read_run(tmp_path).rows["flush"].tolist() == ["", ""]
+    edit_meta(tmp_path, schema="1.1")
+    with pytest.raises(ResultsError, match=r"bench\.csv lacks the column flush, n_outliers"):
+        read_run(tmp_path)
+
+
+def test_a_run_of_another_schema_is_not_continued(tmp_path: Path) -> None:
+    synthetic.write(tmp_path, [ROW])
+    as_of_1_0(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ResultsError, match=r"begun with schema 1\.0, this harness writes 1\.1"):
+        RunWriter.create(tmp_path, synthetic.meta(), resume=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_run_is_not_continued_with_another_flush(tmp_path: Path) -> None:
+    synthetic.write(tmp_path, [ROW])
+    with pytest.raises(ResultsError, match="flush 'clean', this is 'write'"):
+        RunWriter.create(tmp_path, synthetic.meta(flush="write"), resume=True)
+
+
+def test_a_torn_line_of_the_watch_is_dropped_and_cut_by_a_resume(tmp_path: Path) -> None:
+    synthetic.write(tmp_path, [ROW])
+    whole = ",".join(WATCH_COLUMNS) + "\n2.5,300.0,50,,power_cap;sw_thermal,0\n1.5,,,,none,\n"
+    (tmp_path / "watch.csv").write_text(whole + "3.5,20")
+    seen = read_watch(read_run(tmp_path))
+    assert seen["utc_s"].tolist() == [1.5, 2.5]
+    assert seen["reasons"].tolist() == ["none", "power_cap;sw_thermal"]
+    assert seen["sm_mhz"].isna().all()
+    RunWriter.create(tmp_path, synthetic.meta(), resume=True).close()
+    assert (tmp_path / "watch.csv").read_text() == whole
+    (tmp_path / "watch.csv").write_text("utc_s,watts\n")
+    with pytest.raises(ResultsError, match=r"watch\.csv lacks the column celsius"):
+        read_watch(read_run(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["bench.csv", "rounds.csv", "meta.json"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.roofs import Roofs, memory_time_us, roof_of
+from harness.roofs import Roofs, drift, memory_time_us, roof_of
 
 ROOFS = Roofs(
     # At 1e9 bytes: copy 4 TB/s, read 5 TB/s, write 2.5 TB/s.
@@ -63,3 +63,19 @@ def test_matrix_ops_take_the_slower_roof():
 def test_meta_round_trip():
     meta = replace(ROOFS, add_check=1.01).as_meta()
     assert Roofs.from_meta(meta).as_meta() == meta
+
+
+def test_a_roof_that_moves_by_more_than_two_percent_is_said():
+    slower = {kind: list(curve) for kind, curve in ROOFS.curves.items()}
+    slower["read"][1] = (1e9, 200.0 / 0.97)
+    end = replace(ROOFS, curves=slower, matrix_tflops={"bf16": 808.0})
+    moved = drift(ROOFS, end)
+    assert moved["worst_pct"] == pytest.approx(-3.0)
+    assert moved["at"] == "read 953.674 MiB"
+    assert moved["above_2_pct"] == ["read 953.674 MiB -3.0 %"]
+
+
+def test_two_ticks_are_no_drift():
+    later = {kind: [(1e3, 2.05), *curve[1:]] for kind, curve in ROOFS.curves.items()}
+    moved = drift(ROOFS, replace(ROOFS, curves=later))
+    assert (moved["worst_pct"], moved["above_2_pct"]) == (0.0, [])

@@ -100,6 +100,20 @@ def test_identical_builds_are_called_less_than_once_in_a_thousand() -> None:
     assert np.isin(called, ["FASTER", "SLOWER"]).mean() <= 0.001
 
 
+def test_outliers_are_counted_by_their_distance_from_the_median() -> None:
+    samples = [10.0, 10.1, 9.9, 10.05, 9.95] * 10
+    assert stats.count_outliers(samples) == 0
+    assert stats.count_outliers([*samples, 15.0, 5.0, 10.3]) == 2
+    assert stats.count_outliers([]) == 0
+
+
+def test_one_tick_away_from_ties_is_no_outlier() -> None:
+    ties = [3.2] * 50
+    assert stats.count_outliers([*ties, 3.232], tick=0.032) == 0
+    assert stats.count_outliers([*ties, 3.232]) == 1, "without a tick any distance is infinite"
+    assert stats.count_outliers([*ties, 3.2 + 15 * 0.032], tick=0.032) == 1
+
+
 def test_noise_floors_by_duration() -> None:
     floors = stats.default_noise_floor([1.0, 10.0, 99.0, 100.0, math.nan])
     assert floors.tolist() == [0.05, 0.02, 0.02, 0.01, 0.05]

@@ -1,0 +1,221 @@
+"""What processes of one build say about noise: floors by duration, calls, repeatability.
+
+Pure arithmetic over the table that aa.csv holds, one line for a row in a process, of two
+processes at least.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness import stats
+from harness.compare_rows import join_rows, judge
+from harness.schema import KEY
+
+ROW = [*KEY, "dims"]
+COLUMNS = (
+    "process",
+    *ROW,
+    "status",
+    "reason",
+    "cache",
+    "flush",
+    "config",
+    "kernel_hash",
+    "throttled",
+    "warnings",
+    "n_rounds",
+    "time_us_p50",
+    "mean_us",
+    "round_means_us",
+)
+
+PERCENTILE = 99
+LEAST_PAIRS = 20
+LEAST_EFFECT = 0.02
+# Of processes: with three left over, a pair's floor still comes from three other pairs.
+LEAST_TO_CROSS_VALIDATE = 4
+REPEATABLE = 0.01
+REPEATABLE_FROM_US = 10.0
+
+Classes = list[dict[str, Any]]
+
+
+def table_line(process: int, row: Mapping[str, Any], round_means_us: Sequence[float]) -> list[Any]:
+    """Return one line of the table in COLUMNS order.
+
+    `row`: the columns of bench.csv. `mean_us` is the geometric mean of the round means, the one
+    that ratios are made of; `round_means_us` keeps them all, joined by semicolons.
+    """
+    own = {
+        "process": process,
+        "n_rounds": len(round_means_us),
+        "mean_us": stats.geometric_mean(round_means_us),
+        "round_means_us": ";".join(repr(float(mean)) for mean in round_means_us),
+    }
+    text = dict.fromkeys(COLUMNS, "") | {"time_us_p50": math.nan}
+    found = {c: row[c] for c in COLUMNS if row.get(c) is not None}
+    return list((text | found | own).values())
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return aa.csv as it was measured, to the last digit; unknown text is "", numbers NaN."""
+    table: pd.DataFrame = pd.read_csv(path, keep_default_na=False, dtype=str)
+    # Python's own parser: pandas' is off by a last bit in some versions.
+    for column in ("time_us_p50", "mean_us"):
+        table[column] = [float(text or "nan") for text in table[column]]
+    for column in ("process", "n_rounds"):
+        table[column] = table[column].astype("int64")
+    return table
+
+
+def pair_effects(table: pd.DataFrame, tick_us: float) -> pd.DataFrame:
+    """Return |log ratio| between the row means of every two processes.
+
+    One line a row and pair, ok on both sides: ROW, base, new, time_us (median over processes of
+    the row's p50), below_us (upper edge of its duration class), effect. No effect is known better
+    than to a timer tick: it is never below `tick_us` over the row's time.
+    """
+    ok = table[table["status"] == "ok"]
+    means = _by_process(table, ok, "mean_us")
+    times = ok.groupby(ROW)["time_us_p50"].median().reindex(means.index).to_numpy(dtype=float)
+    parts = []
+    for base, new in itertools.combinations(means.columns, 2):
+        part = pd.DataFrame(index=means.index)
+        part["base"], part["new"], part["time_us"] = base, new, times
+        part["below_us"] = _class_of(times)
+        part["effect"] = np.abs(np.log(means[new] / means[base]))
+        parts.append(part[part["effect"].notna()].reset_index())
+    effects: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    effects["effect"] = np.maximum(effects["effect"], tick_us / effects["time_us"])
+    return effects
+
+
+def _by_process(table: pd.DataFrame, ok: pd.DataFrame, column: str) -> pd.DataFrame:
+    """One line a row that is ok anywhere, one column a process, NaN where it is not ok."""
+    wide = ok.pivot(index=ROW, columns="process", values=column)
+    whole: pd.DataFrame = wide.reindex(columns=sorted(table["process"].unique()))
+    return whole
+
+
+def _class_of(times_us: Any) -> Any:
+    edges = [below for below, _ in stats.DEFAULT_NOISE_FLOORS]
+    return np.select([times_us < edge for edge in edges], edges, edges[-1])
+
+
+def floor_classes(effects: pd.DataFrame) -> Classes:
+    """Return the noise floor of each duration class, rising, as `compare` reads them.
+
+    floor: relative, from the PERCENTILE of the effects. A class of fewer than LEAST_PAIRS pairs
+    keeps the default floor and says so in `source`; `measured` is then what the few pairs gave.
+    """
+    classes: Classes = []
+    for below_us, default in stats.DEFAULT_NOISE_FLOORS:
+        part = effects[effects["below_us"] == below_us]
+        measured = _floor(part["effect"].to_numpy(dtype=float))
+        enough = len(part) >= LEAST_PAIRS
+        classes.append(
+            {
+                "below_us": below_us if math.isfinite(below_us) else None,
+                "floor": measured if enough else default,
+                "source": "measured" if enough else "default",
+                "measured": measured,
+                "percentile": PERCENTILE,
+                "rows": len(part[ROW].drop_duplicates()),
+                "pairs": len(part),
+            }
+        )
+    return classes
+
+
+def _floor(effects: Any) -> float | None:
+    """An observed effect, never interpolated below it: the pairs of five processes are few."""
+    if not len(effects):
+        return None
+    return float(np.expm1(np.quantile(effects, PERCENTILE / 100, method="higher")))
+
+
+def judge_pairs(table: pd.DataFrame, effects: pd.DataFrame, tick_us: float) -> pd.DataFrame:
+    """Return the verdict on every row of every two processes, as `compare` would call it.
+
+    ROW, base, new, base_us, new_us, ratio, low, high, band, verdict; rows that were ok in one of
+    the two only are MISSING. With LEAST_TO_CROSS_VALIDATE processes the floor of a pair is made
+    without its two processes: a floor covers the data that it came from by construction.
+    """
+    processes = sorted(table["process"].unique())
+    cross = len(processes) >= LEAST_TO_CROSS_VALIDATE
+    sides = {process: _side(table, process) for process in processes}
+    judged = []
+    for base, new in itertools.combinations(processes, 2):
+        involved = effects["base"].isin((base, new)) | effects["new"].isin((base, new))
+        classes = floor_classes(effects[~involved] if cross else effects)
+        rows = join_rows(sides[base][0], sides[new][0], ROW)
+        rounds = (sides[base][1], sides[new][1])
+        judge(rows, rounds, [as_pairs(classes)], LEAST_EFFECT, tick_us)
+        judged.append(rows.assign(base=base, new=new))
+    columns = ["base", "new", "base_us", "new_us", "ratio", "low", "high", "band", "verdict"]
+    every: pd.DataFrame = pd.concat(judged, ignore_index=True)[[*ROW, *columns]]
+    return every
+
+
+def as_pairs(classes: Classes) -> tuple[tuple[float, float], ...]:
+    """Return the classes as stats.noise_floor_for takes them: (below_us, floor), rising."""
+    return tuple((c["below_us"] or math.inf, c["floor"]) for c in classes)
+
+
+def _side(table: pd.DataFrame, process: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One process as a run: its rows, and its rounds by row id."""
+    rows = table[table["process"] == process].reset_index(drop=True).assign(bound="")
+    means = [[float(m) for m in text.split(";") if m] for text in rows["round_means_us"]]
+    ids = np.repeat(np.arange(len(rows)), [len(row) for row in means])
+    return rows, pd.DataFrame({"row": ids, "mean_us": [m for row in means for m in row]})
+
+
+def summarise_calls(judged: pd.DataFrame, processes: int) -> dict[str, Any]:
+    """Return pairs judged, those called FASTER or SLOWER, their share in a thousand, and which."""
+    n_judged = int(judged["ratio"].notna().sum())
+    called = judged[judged["verdict"].isin(("FASTER", "SLOWER"))]
+    return {
+        "pairs": n_judged,
+        "called": len(called),
+        "per_thousand": 1000 * len(called) / n_judged if n_judged else None,
+        "missing": int((judged["verdict"] == "MISSING").sum()),
+        "least_effect": LEAST_EFFECT,
+        "cross_validated": processes >= LEAST_TO_CROSS_VALIDATE,
+        "rows": called.to_dict("records"),
+    }
+
+
+def repeatability(table: pd.DataFrame, worst: int = 5) -> dict[str, Any]:
+    """Return how well the medians (time_us_p50) of rows of REPEATABLE_FROM_US and longer repeat.
+
+    A row's spread is the largest of its processes' medians over the smallest, minus 1. `share`
+    counts rows whose spread is within REPEATABLE, `share_of_pairs` every two processes of a row
+    on their own. None where no row is long enough.
+    """
+    ok = table[table["status"] == "ok"]
+    medians = _by_process(table, ok, "time_us_p50")
+    medians = medians[(medians.median(axis=1) >= REPEATABLE_FROM_US) & (medians.count(axis=1) > 1)]
+    spread = medians.max(axis=1) / medians.min(axis=1) - 1.0
+    logs = np.log(medians)
+    two = [(logs[a] - logs[b]).abs() for a, b in itertools.combinations(logs.columns, 2)]
+    pairs = np.expm1(pd.concat(two).dropna())
+    found = spread.sort_values(ascending=False, kind="stable").head(worst)
+    rows = found.rename("spread").reset_index()
+    rows["time_us"] = medians.loc[found.index].median(axis=1).to_numpy()
+    return {
+        "from_us": REPEATABLE_FROM_US,
+        "within": REPEATABLE,
+        "rows": len(spread),
+        "share": float((spread <= REPEATABLE).mean()) if len(spread) else None,
+        "pairs": len(pairs),
+        "share_of_pairs": float((pairs <= REPEATABLE).mean()) if len(pairs) else None,
+        "worst": rows.to_dict("records"),
+    }
