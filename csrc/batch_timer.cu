@@ -30,32 +30,50 @@ BatchTimer::~BatchTimer() {
   }
 }
 
-cudaError_t BatchTimer::enqueue(const std::function<void()>& launch, int n_samples, Flush flush,
+cudaError_t BatchTimer::enqueue(const std::function<void()>& launch, const Batch& batch,
                                 cudaStream_t stream, Enqueued* result) {
-  if (cudaError_t error = grow(n_samples); error != cudaSuccess) return error;
+  if (cudaError_t error = grow(batch.n_samples); error != cudaSuccess) return error;
   *result = {true, 0.0, 0.0};
-  const HostClock::time_point begin = HostClock::now();
-  HostClock::time_point first_end = begin;
-  const size_t stamp_bytes = 4 * n_sms_ * sizeof(int64_t);
-  cudaError_t error = cudaMemsetAsync(stamps_, 0, stamp_bytes, stream);
+  cudaError_t error = cudaMemsetAsync(stamps_, 0, 4 * n_sms_ * sizeof(int64_t), stream);
   if (error == cudaSuccess) error = stamp(stamps_, n_sms_, stream);
-  for (int i = 0; i < n_samples && error == cudaSuccess; ++i) {
-    const Pair& pair = events_[i];
-    error = this->flush(flush, stream);
-    // Makes every interval begin alike. Directly behind the flush, which fills the card, a start
-    // event is stamped early by an amount that depends on the kernel that follows.
-    if (error == cudaSuccess) error = empty(stream);
-    if (error == cudaSuccess) error = cudaEventRecord(pair.start, stream);
-    if (error != cudaSuccess) break;
-    launch();
-    error = cudaEventRecord(pair.stop, stream);
-    result->ahead &= !passed(pair.start);
-    if (i == 0) first_end = HostClock::now();
+  for (int i = 0; i < batch.n_samples && error == cudaSuccess; ++i) {
+    if (error = hold_back(batch, i, stream); error != cudaSuccess) break;
+    const HostClock::time_point begin = HostClock::now();
+    error = queue(launch, events_[i], batch.flush, stream);
+    result->ahead &= !passed(events_[i].start);
+    const double host_us = us_between(begin, HostClock::now());
+    if (i == 0) {
+      result->first_us = host_us;
+    } else {
+      result->each_us += host_us / (batch.n_samples - 1);
+    }
   }
-  result->first_us = us_between(begin, first_end);
-  result->others_us = us_between(first_end, HostClock::now());
   if (error == cudaSuccess) error = stamp(stamps_ + 2 * n_sms_, n_sms_, stream);
   return error;
+}
+
+// Before sample i: a spin that the host gets ahead in, or a wait until the queue is short again.
+cudaError_t BatchTimer::hold_back(const Batch& batch, int i, cudaStream_t stream) {
+  const bool paced = batch.per_spin == 0;
+  if (paced ? i >= 2 : i > 0 && i % batch.per_spin == 0) {
+    const cudaEvent_t last = events_[paced ? i - 2 : i - 1].stop;
+    while (!passed(last)) {
+    }
+  }
+  const bool spins = paced ? i == 0 : i % batch.per_spin == 0;
+  return spins && batch.spin_ns > 0 ? spin(batch.spin_ns, stream) : cudaSuccess;
+}
+
+cudaError_t BatchTimer::queue(const std::function<void()>& launch, const Pair& pair, Flush flush,
+                              cudaStream_t stream) {
+  cudaError_t error = this->flush(flush, stream);
+  // Makes every interval begin alike. Directly behind the flush, which fills the card, a start
+  // event is stamped early by an amount that depends on the kernel that follows.
+  if (error == cudaSuccess) error = empty(stream);
+  if (error == cudaSuccess) error = cudaEventRecord(pair.start, stream);
+  if (error != cudaSuccess) return error;
+  launch();
+  return cudaEventRecord(pair.stop, stream);
 }
 
 cudaError_t BatchTimer::flush(Flush mode, cudaStream_t stream) {
@@ -72,13 +90,6 @@ cudaError_t BatchTimer::samples_us(int n_samples, std::vector<float>* out) const
     (*out)[i] = 1e3f * ms;
   }
   return cudaSuccess;
-}
-
-cudaError_t BatchTimer::device_us(int n_samples, float* out) const {
-  const cudaError_t error =
-      cudaEventElapsedTime(out, events_.front().start, events_[n_samples - 1].stop);
-  *out *= 1e3f;
-  return error;
 }
 
 cudaError_t BatchTimer::grow(int n_samples) {

@@ -1,6 +1,10 @@
-// Queues a batch of launches, each between two events, at the least host cost a launch. The loop is
+// Times a batch of launches, each between two events, at the least host cost a launch. The loop is
 // here and not in Python because every microsecond of it is paid twice: by the host that must stay
 // ahead of the device, and by the spin that holds the device back meanwhile.
+//
+// Few samples wait in the queue at a time. With more than about fifteen launches behind it, an
+// interval measured 0.7 to 1.2 us too long on an H200 (docs/facts.md), so the host either paces
+// itself by the device, or queues a few samples behind a spin and waits for them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,10 +18,17 @@ namespace cuda_vs_triton {
 // What brings L2 into a known state before each sample.
 enum class Flush { kNone, kWrite, kClean };
 
+struct Batch {
+  int n_samples;
+  Flush flush;
+  int64_t spin_ns;  // holds the device back while the host gets ahead; 0 for no spin
+  int per_spin;     // samples queued behind one spin; 0 for one spin and a host paced by the device
+};
+
 struct Enqueued {
-  bool ahead;        // each stop event was queued before the device had reached its start event
-  double first_us;   // host time up to the end of the first sample
-  double others_us;  // host time of all further samples
+  bool ahead;       // each stop event was queued before the device had reached its start event
+  double first_us;  // host time of the first sample, from behind the spin to its stop event
+  double each_us;   // mean host time of the further samples, waits left out; 0 without any
 };
 
 class BatchTimer {
@@ -29,23 +40,23 @@ class BatchTimer {
   BatchTimer(const BatchTimer&) = delete;
   BatchTimer& operator=(const BatchTimer&) = delete;
 
-  // Waits for nothing, unless `launch` does.
-  cudaError_t enqueue(const std::function<void()>& launch, int n_samples, Flush flush,
-                      cudaStream_t stream, Enqueued* result);
+  // The last samples may still run on return.
+  cudaError_t enqueue(const std::function<void()>& launch, const Batch& batch, cudaStream_t stream,
+                      Enqueued* result);
 
   cudaError_t flush(Flush mode, cudaStream_t stream);
 
   // Microseconds of each of the batch's samples, after the stream has been synchronised.
   cudaError_t samples_us(int n_samples, std::vector<float>* out) const;
 
-  // Microseconds from the first start event to the last stop event.
-  cudaError_t device_us(int n_samples, float* out) const;
-
  private:
   struct Pair {
     cudaEvent_t start, stop;
   };
   cudaError_t grow(int n_samples);
+  cudaError_t hold_back(const Batch& batch, int i, cudaStream_t stream);
+  cudaError_t queue(const std::function<void()>& launch, const Pair& pair, Flush flush,
+                    cudaStream_t stream);
 
   void* flush_buffer_;
   int64_t flush_bytes_;

@@ -335,19 +335,20 @@ class PyBatchTimer {
         timer_(flush_buffer.data_ptr(), check_memory("BatchTimer", "flush_buffer", flush_buffer),
                checked_stamps(stamps).data_ptr<int64_t>(), stamps.size(1)) {}
 
-  // (host stayed ahead, host us up to the first sample's end, host us of the others)
-  py::tuple enqueue(const py::function& launch, int n_samples, const string& flush) {
-    if (n_samples < 1) {
-      throw py::value_error("BatchTimer.enqueue: n_samples is " + to_string(n_samples) +
-                            ", wanted 1 or more");
+  py::tuple enqueue(const py::function& launch, int n_samples, const string& flush, int64_t spin_ns,
+                    int per_spin) {
+    if (n_samples < 1 || spin_ns < 0 || per_spin < 0) {
+      throw py::value_error("BatchTimer.enqueue: n_samples, spin_ns, per_spin are " +
+                            to_string(n_samples) + ", " + to_string(spin_ns) + ", " +
+                            to_string(per_spin) + ", wanted 1 or more, 0 or more, 0 or more");
     }
     Launch at(flush_buffer_);
     cvt::Enqueued done;
-    const auto call = [&launch] { launch(); };
+    const cvt::Batch batch = {n_samples, parse_flush(flush), spin_ns, per_spin};
     check_launch("BatchTimer.enqueue",
-                 timer_.enqueue(call, n_samples, parse_flush(flush), at.stream, &done));
+                 timer_.enqueue([&launch] { launch(); }, batch, at.stream, &done));
     n_samples_ = n_samples;
-    return py::make_tuple(done.ahead, done.first_us, done.others_us);
+    return py::make_tuple(done.ahead, done.first_us, done.each_us);
   }
 
   void flush(const string& mode) {
@@ -359,13 +360,6 @@ class PyBatchTimer {
     std::vector<float> times;
     check_launch("BatchTimer.samples_us", timer_.samples_us(n_samples_, &times));
     return times;
-  }
-
-  float device_us() const {
-    float time = 0.0f;
-    if (n_samples_ == 0) return time;
-    check_launch("BatchTimer.device_us", timer_.device_us(n_samples_, &time));
-    return time;
   }
 
  private:
@@ -464,10 +458,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<PyBatchTimer>(m, "BatchTimer", "queues launches, each between two events")
       .def(py::init<const Tensor&, const Tensor&>(), arg("flush_buffer"), arg("stamps"))
       .def("enqueue", &PyBatchTimer::enqueue, arg("launch"), arg("n_samples"), arg("flush"),
-           "(host stayed ahead, host us up to the first sample's end, host us of the others)")
+           arg("spin_ns"), arg("per_spin"),
+           "(host stayed ahead, host us of the first sample, mean host us of the others)")
       .def("flush", &PyBatchTimer::flush, arg("mode"), "what precedes each sample, once")
-      .def("samples_us", &PyBatchTimer::samples_us, "times of the last batch, synchronised")
-      .def("device_us", &PyBatchTimer::device_us, "first start to last stop of that batch");
+      .def("samples_us", &PyBatchTimer::samples_us, "times of the last batch, synchronised");
   m.def("roof_shapes", &cvt::roof_shapes, "number of launch shapes of the roof kernels");
   m.def("roof_copy", &roof_copy, arg("dst"), arg("src"), arg("shape"), "dst = src");
   m.def("roof_read", &roof_read, arg("src"), arg("sink"), arg("shape"), "reads src");

@@ -2,7 +2,9 @@
 
 The device never waits for the host inside an interval: a spin kernel holds the stream until the
 host is ahead, and a batch counts only if every stop event was queued before the device had
-reached its start event.
+reached its start event. From then on the flushes keep the device busier than the host, which
+waits so that few samples are queued at a time; a launcher too slow for that gets a spin for every
+few samples.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .schema import FLUSHES
 from .torch_timer import TorchBatchTimer
 
 Launch = Callable[[], Any]
 
-FLUSHES = ("clean", "write", "none")
 MAX_BATCH = 200
 _SPIN_MARGIN = 1.5
 _SPIN_LEAST_US = 20.0
 _SPIN_ATTEMPTS = 4
+_PER_SPIN = 3
+_FLUSH_SPIN_US = 300.0
+_FLOOR_SAMPLES = 50
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class _Pace:
     device_us: float
 
 
-_UNKNOWN_PACE = _Pace(first_us=300.0, each_us=60.0, device_us=0.0)
+_UNKNOWN_PACE = _Pace(first_us=150.0, each_us=100.0, device_us=0.0)
 
 
 class Clock(Protocol):
@@ -94,6 +99,10 @@ class CudaEventClock:
         self._timer: Any = TorchBatchTimer(buffer)
         if self._extension is not None:
             self._timer = self._extension.BatchTimer(buffer, self._stamps)
+        self._empty: Launch = buffer[:1].zero_
+        if self._extension is not None:
+            self._empty = self._extension.empty
+        self._flush_times_us: dict[str, float] = {}
         self._paces: dict[int, _Pace] = {}
         self._never_hides: set[int] = set()
 
@@ -109,26 +118,29 @@ class CudaEventClock:
         n_samples = min(n_samples, MAX_BATCH)
         if self._extension is not None:
             self._extension.reset_persisting_l2()
-        spin_us = self._spin_estimate_us(launch, n_samples)
+        pace = self._paces.get(id(launch), _UNKNOWN_PACE)
+        per_spin = 0 if _SPIN_MARGIN * pace.each_us < pace.device_us else _PER_SPIN
+        spin_us = _SPIN_MARGIN * (pace.first_us + max(per_spin - 1, 0) * pace.each_us)
+        spin_us += _SPIN_LEAST_US
         with no_garbage_collection():
             for attempt in range(_SPIN_ATTEMPTS):
                 hide = id(launch) not in self._never_hides
-                if hide:
-                    self.spin(spin_us)
-                queued = self._timer.enqueue(launch, n_samples, self.flush_mode)
-                ahead, first_us, others_us = queued
+                ahead, first_us, each_us = self._timer.enqueue(
+                    launch, n_samples, self.flush_mode, int(1e3 * spin_us) * hide, per_spin
+                )
                 self._torch.cuda.synchronize()
                 hidden = ahead and hide
                 if hidden or not hide:
                     break
-                spin_us = max(2 * spin_us, _SPIN_MARGIN * (first_us + others_us))
+                per_spin = _PER_SPIN
+                spin_us = max(2 * spin_us, _SPIN_MARGIN * (first_us + _PER_SPIN * each_us))
                 if attempt == _SPIN_ATTEMPTS - 2:
                     self._never_hides.add(id(launch))
+        samples = tuple(self._timer.samples_us())
         if hidden:
-            each_us = others_us / max(n_samples - 1, 1)
-            device_us = self._timer.device_us() / n_samples
-            self._paces[id(launch)] = _Pace(first_us, each_us, device_us)
-        return Batch(tuple(self._timer.samples_us()), hidden, self._sm_mhz(), time.time())
+            device_us = statistics.median(samples) + self._flush_us()
+            self._paces[id(launch)] = _Pace(first_us, each_us or first_us, device_us)
+        return Batch(samples, hidden, self._sm_mhz(), time.time())
 
     def forget(self) -> None:
         """Drop what is known of closures that are about to be freed: their ids get reused."""
@@ -137,17 +149,20 @@ class CudaEventClock:
 
     def spin(self, duration_us: float) -> None:
         """Keep the current stream busy; queues work, waits for nothing."""
-        if self._extension is not None:
-            self._extension.spin(int(duration_us * 1e3))
-        else:
-            self._torch.cuda._sleep(int(duration_us * 2000))  # cycles; no SM runs above 2 GHz
+        spin = self._timer.spin if self._extension is None else self._extension.spin
+        spin(int(1e3 * duration_us))
 
-    def _spin_estimate_us(self, launch: Launch, n_samples: int) -> float:
-        """Long enough that the device, sample by sample, never catches up with the host."""
-        pace = self._paces.get(id(launch), _UNKNOWN_PACE)
-        first_us = _SPIN_MARGIN * pace.first_us
-        gained_us = (n_samples - 1) * (_SPIN_MARGIN * pace.each_us - pace.device_us)
-        return first_us + max(gained_us, 0.0) + _SPIN_LEAST_US
+    def _flush_us(self) -> float:
+        """What a flush takes; measured once a mode, coarsely: it only decides how to pace."""
+        if self.flush_mode not in self._flush_times_us:
+            start, stop = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self.spin(_FLUSH_SPIN_US)
+            start.record()
+            self.flush()
+            stop.record()
+            self._torch.cuda.synchronize()
+            self._flush_times_us[self.flush_mode] = 1e3 * start.elapsed_time(stop)
+        return self._flush_times_us[self.flush_mode]
 
     def _sm_mhz(self) -> float | None:
         """Median over SMs of the mean clock between the last batch's two stamps."""
@@ -160,14 +175,17 @@ class CudaEventClock:
 
     def event_overhead_us(self) -> float:
         """Median of an event pair with nothing between."""
-        return statistics.median(self.batch(lambda: None, 50).samples_us)
+        return statistics.median(self.batch(lambda: None, _FLOOR_SAMPLES).samples_us)
 
     def launch_floor_us(self) -> float:
         """Median of an empty kernel through the same path."""
-        if self._extension is None:
-            buffer = self._torch.empty(1, device="cuda")
-            return statistics.median(self.batch(lambda: buffer.fill_(0.0), 50).samples_us)
-        return statistics.median(self.batch(self._extension.empty, 50).samples_us)
+        return statistics.median(self.batch(self._empty, _FLOOR_SAMPLES).samples_us)
+
+    def queue_overhead_us(self) -> float:
+        """How much longer an interval in a full queue is than one with nothing queued behind it:
+        the empty kernel's. A constant of ours that timers of single launches do not have."""
+        alone = [self.batch(self._empty, 1).samples_us[0] for _ in range(_FLOOR_SAMPLES)]
+        return self.launch_floor_us() - statistics.median(alone)
 
     def calibrate(self) -> None:
         """Set `tick_us` to the smallest step seen between different samples of a short launch."""

@@ -148,7 +148,7 @@ def crosscheck(
         _make(folder)
         figures = _collect(supervisor.ask(request), len(request.as_json()["subjects"]), progress)
     rows = [Row.from_json(row) for row in figures["rows"]]
-    overhead_us = rules.overhead_for(request.timer, rows, figures["event_pair_us"])
+    overhead_us = rules.overhead_for(request.timer, rows, figures["queue_overhead_us"])
     verdict = rules.judge(rows, overhead_us)
     facts = {
         "timer": request.timer,
@@ -157,7 +157,7 @@ def crosscheck(
         "software": software_facts(),
         "flush": "write",
         "seed": request.seed,
-        "event_pair_us": figures["event_pair_us"],
+        "queue_overhead_us": figures["queue_overhead_us"],
         "started_utc": started_utc,
         "command": sys.argv[1:],
     }
@@ -198,6 +198,7 @@ _DERIVED: Mapping[str, Callable[[Judged], Any]] = {
     "difference_pct": lambda judged: judged.difference_pct,
     "bound_us": lambda judged: judged.bound_us,
     "within": lambda judged: judged.within,
+    "other_clock": lambda judged: judged.other_clock,
 }
 
 
@@ -217,6 +218,7 @@ def write(folder: Path, verdict: Verdict, facts: Mapping[str, Any]) -> None:
         "offset_within": verdict.offset_within,
         "n_rows": len(verdict.rows),
         "n_within": verdict.n_within,
+        "n_other_clock": verdict.n_other_clock,
         "passed": verdict.passed,
         "bounds": {
             "short_us": rules.SHORT_US,

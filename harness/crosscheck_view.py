@@ -12,7 +12,7 @@ def render(verdict: Verdict, timer: str, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("op", "case", "dtype", "side"):
         table.add_column(name)
-    for name in ("ours us", "- event", timer, "diff us", "diff %", "bound us"):
+    for name in ("ours us", "- overhead", timer, "diff us", "diff %", "bound us"):
         table.add_column(name, justify="right")
     table.add_column("within")
     for judged in verdict.rows:
@@ -36,7 +36,9 @@ def render(verdict: Verdict, timer: str, console: Console) -> None:
 
 def summary(verdict: Verdict, timer: str) -> str:
     """One line: rows within, offset against overhead, verdict."""
-    share = f"{verdict.n_within} of {len(verdict.rows)} kernels within bounds of {timer}"
+    share = f"{verdict.n_within} of {verdict.n_compared} kernels within bounds of {timer}"
+    if verdict.n_other_clock:
+        share += f" ({verdict.n_other_clock} more ran at another SM clock and are not judged)"
     if verdict.offset_us is None:
         return f"FAIL: {share}; nothing was timed"
     offset = (
@@ -56,6 +58,8 @@ def _within(judged: Judged) -> str:
     row = judged.row
     if row.status != "ok":
         return f"{row.status}: {row.reason}" if row.reason else row.status
+    if judged.other_clock:
+        return f"not judged: {row.ours_sm_mhz:.0f} MHz against {row.other_sm_mhz:.0f}"
     if not row.hidden:
         return "NO: a launch was not hidden"
     return "yes" if judged.within else "NO"

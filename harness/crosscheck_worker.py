@@ -18,7 +18,7 @@ from typing import Any
 
 from .backends import Bound, bind, extension_problem, unavailable
 from .check import Problem
-from .clock import Batch, CudaEventClock, Launch
+from .clock import Batch, Launch
 from .crosscheck_rows import EMPTY, Row
 from .machine import writable_triton_cache
 from .other_timers import TimerError, other_timer
@@ -59,9 +59,9 @@ class Session:
             if reason := extension_problem():
                 raise TimerError(reason)
             timer = other_timer(self._timer_name, self._clock)
-            overheads = [event_pair_us(self._clock)]
+            overheads = [self._clock.queue_overhead_us()]
             figures = timer.time_all(len(self._subjects), self._visit)
-            overheads.append(event_pair_us(self._clock))
+            overheads.append(self._clock.queue_overhead_us())
         except TimerError as error:
             self._worker.say("fault", contender="", reason=str(error))
             return
@@ -70,7 +70,7 @@ class Session:
         self._worker.say(
             "figures",
             version=timer.version,
-            event_pair_us=statistics.fmean(overheads),
+            queue_overhead_us=statistics.fmean(overheads),
             rows=[asdict(row) for row in self._rows],
         )
 
@@ -132,11 +132,6 @@ class Session:
             spec, case = self._registry.spec(subject["op"]), _case(subject)
             self._problem = key, Problem(spec, case, subject["dtype"], "cuda", self._seed)
         return self._problem[1]
-
-
-def event_pair_us(clock: CudaEventClock) -> float:
-    """What our event pair reports with nothing between, microseconds."""
-    return clock.event_overhead_us()
 
 
 def _case(subject: Mapping[str, Any]) -> Case:

@@ -28,12 +28,12 @@ class Settings:
     """
 
     min_rounds: int = 10
-    max_rounds: int = 40
+    max_rounds: int = 400
     precision: float = 0.005
     confidence: float = 0.95
     warm_min_s: float = 0.10
     warm_max_s: float = 0.6
-    cap_s: float = 4.0
+    cap_s: float = 3.0
     round_target_us: float = 3000.0
     min_samples: int = 3
     max_samples: int = 30
@@ -57,7 +57,7 @@ SETTINGS = {
         max_samples=8,
         other_times=False,
     ),
-    "aa": Settings(second_seed=False, other_times=False),
+    "aa": Settings(cap_s=1.5, second_seed=False, other_times=False),
 }
 
 

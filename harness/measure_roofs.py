@@ -50,6 +50,7 @@ def measure_roofs(
         clock.flush_bytes,
         method,
         shapes=shapes,
+        queue_overhead_us=clock.queue_overhead_us(),
     )
     check_bytes = 3 << 28
     predicted_us = memory_time_us(roofs, 2 * check_bytes / 3, check_bytes / 3)
@@ -77,6 +78,7 @@ def measure_roofs_again(
         matrix_tflops={dtype: _matrix_tflops(clock, dtype) for dtype in start.matrix_tflops},
         launch_floor_us=clock.launch_floor_us(),
         event_overhead_us=clock.event_overhead_us(),
+        queue_overhead_us=clock.queue_overhead_us(),
     )
 
 

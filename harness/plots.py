@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import plot_data, plot_style
+from harness.plot_drift import drift_figure
 from harness.plot_speedup import speedup_figure
 from harness.results import Run, gpu_names
 
@@ -81,6 +82,11 @@ def _figures(run: Run, gpu: str, tell: Callable[[str], None]) -> list[tuple[str,
     overview = overview_figure(groups, gpu)
     if overview is not None:
         found.append(("overview", overview))
+    drift = drift_figure(run, gpu, tell) if found else ""
+    if isinstance(drift, Figure):
+        found.append(("drift", drift))
+    elif found:
+        tell(f"no drift figure: {drift}")
     return found
 
 

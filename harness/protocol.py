@@ -36,7 +36,7 @@ class Request:
     """One case of one op, all contenders in one process.
 
     `dims` and `layout` name the case; `timed` False only checks. `settings` names the
-    measuring effort in measure.SETTINGS, `flush` the L2's state in clock.FLUSHES.
+    measuring effort in measure.SETTINGS, `flush` the L2's state in schema.FLUSHES.
     """
 
     op: str

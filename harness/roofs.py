@@ -31,6 +31,7 @@ class Roofs:
     method: str
     add_check: float = math.nan
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    queue_overhead_us: float | None = None
 
     def as_meta(self) -> dict[str, Any]:
         return {
@@ -38,6 +39,7 @@ class Roofs:
             "matrix_tflops": dict(self.matrix_tflops),
             "launch_floor_us": self.launch_floor_us,
             "event_overhead_us": self.event_overhead_us,
+            "queue_overhead_us": self.queue_overhead_us,
             "tick_us": self.tick_us,
             "flush_bytes": self.flush_bytes,
             "method": self.method,
@@ -57,6 +59,7 @@ class Roofs:
             method=meta["method"],
             add_check=meta["add_measured_over_predicted"],
             shapes=meta.get("shapes", {}),
+            queue_overhead_us=meta.get("queue_overhead_us"),
         )
 
 

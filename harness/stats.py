@@ -18,6 +18,7 @@ from scipy.special import stdtrit  # Student's t quantile, elementwise over degr
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.99
+MOST_BLOCKS = 20
 _OUTLIER_MADS = 14.826
 VERDICTS = ("SLOWER", "MISSING", "FASTER", "UNCLEAR", "SAME")
 
@@ -74,10 +75,26 @@ def count_outliers(samples: ArrayLike, tick: float = 0.0) -> int:
     return int(np.count_nonzero(distance > _OUTLIER_MADS * mad))
 
 
+def block_means(values: ArrayLike) -> Floats:
+    """Return the means of at most MOST_BLOCKS runs of consecutive `values`, equal but for one.
+
+    Rounds next to each other share the phase of the power controller, which swings for tenths of
+    a second; longer blocks of them come closer to the independent units that an interval needs
+    (the method of batch means).
+    """
+    rounds = np.asarray(values, dtype=np.float64).ravel()
+    if rounds.size <= MOST_BLOCKS:
+        return rounds
+    block = np.arange(rounds.size) * MOST_BLOCKS // rounds.size
+    return np.asarray(np.bincount(block, rounds) / np.bincount(block), dtype=np.float64)
+
+
 def mean_interval(
     round_means: ArrayLike, confidence: float = CONFIDENCE, tick: float = 0.0
 ) -> tuple[float, float]:
     """Return (mean, half width) of the t interval of the rounds' mid-means, unit kept.
+
+    Rounds in blocks are the units, see block_means.
 
     The half width is never below one timer `tick`, and infinite for fewer than two rounds: nothing
     is known about their spread then. Without rounds the mean is NaN.
@@ -88,20 +105,23 @@ def mean_interval(
     mean = float(values.mean())
     if values.size < 2:
         return mean, math.inf
-    error = float(values.std(ddof=1)) / math.sqrt(values.size)
-    t = float(stdtrit(values.size - 1, 0.5 + confidence / 2.0))
+    blocks = block_means(values)
+    error = float(blocks.std(ddof=1)) / math.sqrt(blocks.size)
+    t = float(stdtrit(blocks.size - 1, 0.5 + confidence / 2.0))
     return mean, max(t * error, tick)
 
 
 def moments(rounds: Any, n_rows: int, tick_us: float = 0.0) -> Moments:
-    """Return the moments of each row 0..n_rows-1 from a rounds table (row, mean_us).
+    """Return the moments of each row 0..n_rows-1 from a rounds table (row, mean_us), in the order
+    that they were measured.
 
-    Rounds with times <= 0 or NaN make their row's moments NaN: no interval is made of them.
+    The units are blocks of rounds, see block_means. Rounds with times <= 0 or NaN make their row's
+    moments NaN: no interval is made of them.
     """
     row = np.asarray(rounds["row"], dtype=np.int64)
     times = np.asarray(rounds["mean_us"], dtype=np.float64)
     with np.errstate(all="ignore"):
-        logs = np.where(times > 0, np.log(times), np.nan)
+        row, logs = _blocks(row, np.where(times > 0, np.log(times), np.nan))
         count = np.bincount(row, minlength=n_rows).astype(np.float64)
         mean = np.bincount(row, logs, minlength=n_rows) / count
         # Second pass around the mean: exact ties give exactly zero variance.
@@ -109,6 +129,21 @@ def moments(rounds: Any, n_rows: int, tick_us: float = 0.0) -> Moments:
         variance = squares / (count - 1.0)
         tick = tick_us / np.exp(mean)
     return Moments(count, mean, variance, tick)
+
+
+def _blocks(row: NDArray[np.int64], logs: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """block_means of every row at once: (row, mean) of each block."""
+    if not row.size:
+        return row, logs
+    order = np.argsort(row, kind="stable")
+    row, logs = row[order], logs[order]
+    first = np.searchsorted(row, row)  # position of each row's first round
+    size = np.bincount(row)[row]
+    place = np.arange(row.size) - first
+    block = np.where(size <= MOST_BLOCKS, place, place * MOST_BLOCKS // size)
+    starts = np.flatnonzero(np.diff(row * MOST_BLOCKS + block, prepend=-1))
+    lengths = np.diff(starts, append=row.size)
+    return row[starts], np.add.reduceat(logs, starts) / lengths
 
 
 def welch(base: Moments, new: Moments, confidence: float = CONFIDENCE) -> tuple[Floats, ...]:

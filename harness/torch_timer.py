@@ -24,36 +24,48 @@ class TorchBatchTimer:
         self._n_samples = 0
 
     def enqueue(
-        self, launch: Callable[[], Any], n_samples: int, flush: str
+        self, launch: Callable[[], Any], n_samples: int, flush: str, spin_ns: int, per_spin: int
     ) -> tuple[bool, float, float]:
-        """(host stayed ahead of the device, host us up to the first sample's end, host us of the
-        others); waits for nothing unless `launch` does."""
+        """(host stayed ahead of the device, host us of the first sample, mean host us of the
+        others). `per_spin` samples are queued behind one spin; 0: one spin, and a host that is
+        paced by the device."""
         import torch
 
         while len(self._events) < n_samples:
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             self._events.append((start, stop))
         self._n_samples = n_samples
-        ahead = True
-        ends = [time.perf_counter()]
-        for start, stop in self._events[:n_samples]:
+        ahead, host_us = True, []
+        for index, (start, stop) in enumerate(self._events[:n_samples]):
+            self._hold_back(index, spin_ns, per_spin)
+            begin = time.perf_counter()
             self.flush(flush)
             self._settle.zero_()
             start.record()
             launch()
             stop.record()
             ahead &= not start.query()
-            ends.append(time.perf_counter())
-        return ahead, 1e6 * (ends[1] - ends[0]), 1e6 * (ends[-1] - ends[1])
+            host_us.append(1e6 * (time.perf_counter() - begin))
+        return ahead, host_us[0], sum(host_us[1:]) / max(n_samples - 1, 1)
+
+    def _hold_back(self, index: int, spin_ns: int, per_spin: int) -> None:
+        paced = per_spin == 0
+        if index >= 2 if paced else index > 0 and index % per_spin == 0:
+            last = self._events[index - 2 if paced else index - 1][1]
+            while not last.query():
+                pass
+        if spin_ns and (index == 0 if paced else index % per_spin == 0):
+            self.spin(spin_ns)
+
+    def spin(self, ns: int) -> None:
+        """Keep the current stream busy; waits for nothing."""
+        import torch
+
+        torch.cuda._sleep(2 * ns)  # cycles; no SM runs above 2 GHz
 
     def samples_us(self) -> list[float]:
         """Times of the last batch, which must have been synchronised."""
         return [1e3 * start.elapsed_time(stop) for start, stop in self._events[: self._n_samples]]
-
-    def device_us(self) -> float:
-        """First start to last stop of that batch."""
-        first, last = self._events[0][0], self._events[self._n_samples - 1][1]
-        return 1e3 * float(first.elapsed_time(last))
 
     def flush(self, mode: str) -> None:
         """Bring L2 into the state that the mode promises; waits for nothing."""

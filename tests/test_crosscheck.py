@@ -119,6 +119,15 @@ def test_what_was_not_timed_well_is_not_within(bad):
     assert (verdict.n_within, verdict.passed) == (2, False)
 
 
+@pytest.mark.parametrize(("other_mhz", "judged"), [(1980.0, True), (1600.0, False), (None, True)])
+def test_a_row_at_another_clock_is_shown_but_not_judged(other_mhz, judged):
+    slow = replace(row(600.0, 630.0), ours_sm_mhz=1980.0, other_sm_mhz=other_mhz)
+    verdict = judge([*agreeing(3, 6), slow], OVERHEAD_US)
+    assert verdict.n_compared == 2 + judged
+    assert verdict.passed is not judged
+    assert ("not judged" in summary(verdict, "nvbench")) is not judged
+
+
 def test_nothing_timed_fails():
     unsupported = replace(agreeing(5)[0], status="unsupported", ours_us=None, other_us=None)
     verdict = judge([unsupported], OVERHEAD_US)
@@ -345,7 +354,7 @@ class WorkerClock(FakeClock):
     def forget(self) -> None:
         pass
 
-    def event_overhead_us(self) -> float:
+    def queue_overhead_us(self) -> float:
         return OVERHEAD_US
 
 
@@ -397,7 +406,7 @@ def test_each_closure_is_timed_by_us_before_and_after_the_other(monkeypatch):
     assert (first.other_us, first.other_sm_mhz) == (10.0 - OVERHEAD_US, 1980.0)
     assert (failed.status, failed.reason) == ("error", "RuntimeError: no such thing")
     assert last.n_ours == first.n_ours > 100
-    assert said[-1]["event_pair_us"] == OVERHEAD_US
+    assert said[-1]["queue_overhead_us"] == OVERHEAD_US
 
 
 def test_a_timer_that_does_not_work_is_a_fault_with_its_reason(monkeypatch):
@@ -435,7 +444,7 @@ class FakeSupervisor:
         yield {
             "event": "figures",
             "version": "fake 1",
-            "event_pair_us": OVERHEAD_US,
+            "queue_overhead_us": OVERHEAD_US,
             "rows": [vars(one) for one in rows],
         }
 

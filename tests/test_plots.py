@@ -18,7 +18,13 @@ from harness import plot_data, plot_style
 from harness.plots import PlotError, overview_figure, plot_run, rate_figure
 from harness.results import Run
 
-EXPECTED = {"bandwidth_scale_f32", "bandwidth_copy_f32", "throughput_matmul_bf16", "speedup"}
+EXPECTED = {
+    "bandwidth_scale_f32",
+    "bandwidth_copy_f32",
+    "throughput_matmul_bf16",
+    "speedup",
+    "drift",
+}
 
 
 def figure_of(run: Run, op: str) -> Figure:
@@ -98,7 +104,7 @@ def test_one_point_makes_a_figure(tmp_path: Path) -> None:
     run = synthetic.write(tmp_path / "run", [synthetic.row("copy", 1, "cuda", 0.001)])
     notes: list[str] = []
     written = plot_run(run, tmp_path / "out", say=notes.append)
-    assert {p.stem for p in written} == {"bandwidth_copy_f32", "overview"}
+    assert {p.stem for p in written} == {"bandwidth_copy_f32", "overview", "drift"}
     assert notes == [f"no speedup figure: {run.path} has no headline row of backend triton"]
 
 

@@ -100,6 +100,32 @@ def test_identical_builds_are_called_less_than_once_in_a_thousand() -> None:
     assert np.isin(called, ["FASTER", "SLOWER"]).mean() <= 0.001
 
 
+def test_rounds_are_judged_in_blocks_of_neighbours() -> None:
+    swing = np.sin(np.arange(400) / 30)  # a power controller that hunts
+    blocks = stats.block_means(swing)
+    assert blocks.size == stats.MOST_BLOCKS
+    assert blocks[0] == pytest.approx(swing[:20].mean())
+    _, half_width = stats.mean_interval(swing)
+    _, as_if_independent = stats.mean_interval(swing[:: 400 // stats.MOST_BLOCKS])
+    naive = swing.std(ddof=1) / 20 * 2.59
+    assert half_width > 3 * naive
+    assert half_width == pytest.approx(as_if_independent, rel=0.2)
+
+
+def test_a_table_of_rounds_is_cut_into_the_same_blocks() -> None:
+    rng = np.random.default_rng(3)
+    lengths = [1, 7, 20, 21, 57, 400]
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    logs = rng.normal(3, 0.1, row.size)
+    found = stats.moments({"row": row, "mean_us": np.exp(logs)}, len(lengths))
+    for number in range(len(lengths)):
+        blocks = stats.block_means(logs[row == number])
+        assert found.n_rounds[number] == blocks.size
+        assert found.mean[number] == pytest.approx(blocks.mean())
+        if blocks.size > 1:
+            assert found.variance[number] == pytest.approx(blocks.var(ddof=1))
+
+
 def test_outliers_are_counted_by_their_distance_from_the_median() -> None:
     samples = [10.0, 10.1, 9.9, 10.05, 9.95] * 10
     assert stats.count_outliers(samples) == 0
