@@ -15,7 +15,13 @@
 
 namespace cuda_vs_triton {
 
-// What brings L2 into a known state before each sample.
+// One thread an SM writes {its SM's clock, global timer in ns} to out[2 * sm], out[2 * sm + 1]; a
+// slot whose SM got no block keeps what it held.
+cudaError_t stamp(int64_t* out, int64_t n_slots, cudaStream_t stream);
+
+// What brings L2 into a known state before each sample: nothing; one write of the L2's size, which
+// leaves dirty lines, as most timers do; or a write and a read of twice that, which leaves clean
+// ones.
 enum class Flush { kNone, kWrite, kClean };
 
 struct Batch {
@@ -33,7 +39,8 @@ struct Enqueued {
 
 class BatchTimer {
  public:
-  // stamps: {SM clock, global timer} of n_sms SMs, once before the samples and once behind them.
+  // flush_buffer: twice the L2. stamps: {SM clock, global timer} of n_sms SMs, once before the
+  // samples and once behind them.
   BatchTimer(void* flush_buffer, int64_t flush_bytes, int64_t* stamps, int64_t n_sms)
       : flush_buffer_(flush_buffer), flush_bytes_(flush_bytes), stamps_(stamps), n_sms_(n_sms) {}
   ~BatchTimer();
@@ -48,6 +55,9 @@ class BatchTimer {
 
   // Microseconds of each of the batch's samples, after the stream has been synchronised.
   cudaError_t samples_us(int n_samples, std::vector<float>* out) const;
+
+  // Median over SMs of the mean clock from the first stamp to the second, 0 when unknown.
+  cudaError_t sm_mhz(double* mhz) const;
 
  private:
   struct Pair {

@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -320,10 +321,10 @@ void spin(int64_t ns) { check_launch("spin", cvt::spin(ns, current_stream())); }
 
 void empty() { check_launch("empty", cvt::empty(current_stream())); }
 
-void flush_l2(const Tensor& buffer, bool read_back) {
+void flush_l2(const Tensor& buffer) {
   const int64_t bytes = check_memory("flush_l2", "buffer", buffer);
   Launch launch(buffer);
-  check_launch("flush_l2", cvt::flush_l2(buffer.data_ptr(), bytes, read_back, launch.stream));
+  check_launch("flush_l2", cvt::flush_l2(buffer.data_ptr(), bytes, launch.stream));
 }
 
 // Owns what the timer points to.
@@ -360,6 +361,12 @@ class PyBatchTimer {
     std::vector<float> times;
     check_launch("BatchTimer.samples_us", timer_.samples_us(n_samples_, &times));
     return times;
+  }
+
+  std::optional<double> sm_mhz() const {
+    double mhz = 0.0;
+    check_launch("BatchTimer.sm_mhz", timer_.sm_mhz(&mhz));
+    return mhz > 0.0 ? std::optional<double>(mhz) : std::nullopt;
   }
 
  private:
@@ -453,15 +460,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");
-  m.def("flush_l2", &flush_l2, arg("buffer"), arg("read_back") = true,
-        "writes the buffer and reads it back");
+  m.def("flush_l2", &flush_l2, arg("buffer"), "writes the buffer and reads it back");
   py::class_<PyBatchTimer>(m, "BatchTimer", "queues launches, each between two events")
       .def(py::init<const Tensor&, const Tensor&>(), arg("flush_buffer"), arg("stamps"))
       .def("enqueue", &PyBatchTimer::enqueue, arg("launch"), arg("n_samples"), arg("flush"),
            arg("spin_ns"), arg("per_spin"),
            "(host stayed ahead, host us of the first sample, mean host us of the others)")
       .def("flush", &PyBatchTimer::flush, arg("mode"), "what precedes each sample, once")
-      .def("samples_us", &PyBatchTimer::samples_us, "times of the last batch, synchronised");
+      .def("samples_us", &PyBatchTimer::samples_us, "times of the last batch, synchronised")
+      .def("sm_mhz", &PyBatchTimer::sm_mhz, "mean SM clock over that batch, None when unknown");
   m.def("roof_shapes", &cvt::roof_shapes, "number of launch shapes of the roof kernels");
   m.def("roof_copy", &roof_copy, arg("dst"), arg("src"), arg("shape"), "dst = src");
   m.def("roof_read", &roof_read, arg("src"), arg("sink"), arg("shape"), "reads src");

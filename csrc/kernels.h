@@ -39,12 +39,8 @@ cudaError_t spin(int64_t ns, cudaStream_t stream);
 // Launches a kernel that does nothing: the launch floor.
 cudaError_t empty(cudaStream_t stream);
 
-// Writes all of buffer, then, with read_back, reads it, so that the lines left in L2 are clean.
-cudaError_t flush_l2(void* buffer, int64_t bytes, bool read_back, cudaStream_t stream);
-
-// One thread an SM writes {its SM's clock, global timer in ns} to out[2 * sm], out[2 * sm + 1]; a
-// slot whose SM got no block keeps what it held.
-cudaError_t stamp(int64_t* out, int64_t n_slots, cudaStream_t stream);
+// Writes all of buffer, then reads it back, so that the lines left in L2 are clean.
+cudaError_t flush_l2(void* buffer, int64_t bytes, cudaStream_t stream);
 
 // Number of launch shapes of the roof kernels; `shape` below runs from 0 to this minus 1.
 int roof_shapes();

@@ -6,6 +6,7 @@
 // launch shape; the harness takes the best shape. Accesses are plain, like those of the ops.
 #include <cstdint>
 
+#include "batch_timer.h"
 #include "common/launch.cuh"
 #include "common/pack.cuh"
 #include "kernels.h"
@@ -198,7 +199,7 @@ cudaError_t stamp(int64_t* out, int64_t n_slots, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t flush_l2(void* buffer, int64_t bytes, bool read_back, cudaStream_t stream) {
+cudaError_t flush_l2(void* buffer, int64_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (misaligned(buffer) || bytes % kPackBytes != 0) return cudaErrorInvalidValue;
   DeviceFacts facts;
@@ -206,9 +207,7 @@ cudaError_t flush_l2(void* buffer, int64_t bytes, bool read_back, cudaStream_t s
   const unsigned grid = facts.n_sms * kFlushBlocksPerSm;
   auto* packs = static_cast<uint4*>(buffer);
   flush_write_kernel<<<grid, kFlushThreads, 0, stream>>>(packs, bytes / kPackBytes);
-  if (read_back) {
-    flush_read_kernel<<<grid, kFlushThreads, 0, stream>>>(packs, bytes / kPackBytes);
-  }
+  flush_read_kernel<<<grid, kFlushThreads, 0, stream>>>(packs, bytes / kPackBytes);
   return cudaGetLastError();
 }
 

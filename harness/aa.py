@@ -16,7 +16,7 @@ import pandas as pd
 
 from . import aa_stats
 from .aa_subset import LEAST_PROCESSES, PROCESSES
-from .console import Progress
+from .console import Progress, interruptible
 from .gpu_watch import GpuWatch
 from .machine import gpu_slug, public_gpu_facts, timestamp
 from .noise_floor import floor_path
@@ -24,9 +24,9 @@ from .plan import Unit
 from .registry import Registry
 from .rows import Event, RowMaker
 from .run_repair import write_atomically
-from .schema import SCHEMA_VERSION, ResultsError
+from .schema import FAILED, SCHEMA_VERSION, ResultsError
 from .supervisor import Supervisor
-from .sweep import FAILED, SweepOptions, _interruptible, _meta, request_for
+from .sweep import SweepOptions, request_for, run_meta
 
 TABLE_NAME, RECORD_NAME = "aa.csv", "aa.json"
 MOST_CALLED_PER_THOUSAND = 1.0
@@ -104,7 +104,7 @@ class _Measurement:
             self.folder = Path("results") / gpu_slug(gpu["name"]) / "aa" / timestamp()
         if not self.meta:
             facts = public_gpu_facts(gpu)
-            self.meta = _meta(self._registry, self._units, self._options, facts)
+            self.meta = run_meta(self._registry, self._units, self._options, facts)
             _write(self.folder / TABLE_NAME, self.table.to_csv(index=False))
         return self.folder
 
@@ -142,7 +142,7 @@ def run_aa(
         _refuse_used(out)
     start_s = time.monotonic()
     measured = _Measurement(registry, units, out, options, progress)
-    with _interruptible() as stopped:
+    with interruptible() as stopped:
         for number in range(1, processes + 1):
             if stopped or not measured.process(f"process {number} of {processes}", stopped):
                 break

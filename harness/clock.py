@@ -57,9 +57,11 @@ _UNKNOWN_PACE = _Pace(first_us=150.0, each_us=100.0, device_us=0.0)
 
 
 class Clock(Protocol):
-    """What measuring needs of time. `tick_us` is the timer's resolution."""
+    """What measuring needs of time. `tick_us` is the timer's resolution; `max_sm_mhz` the card's
+    highest SM clock, 0 when unknown."""
 
     tick_us: float
+    max_sm_mhz: float
 
     def batch(self, launch: Launch, n_samples: int) -> Batch: ...
 
@@ -70,7 +72,7 @@ class CudaEventClock:
     """Device time of single launches on the current stream.
 
     `flush_mode` says what precedes each: "clean" writes twice the L2 and reads it back, "write"
-    leaves the lines dirty as most timers do, "none" leaves the caches warm.
+    writes the L2's size once and leaves dirty lines, as most timers do, "none" leaves L2 warm.
     """
 
     # Events on NVIDIA GPUs resolve to a 1 MHz to 31.25 MHz timer; measured in `calibrate`.
@@ -93,14 +95,14 @@ class CudaEventClock:
         # Twice the L2: what the read-back leaves is then clean whatever the replacement policy.
         self.flush_bytes = 2 * int(properties.L2_cache_size)
         self.flush_mode = flush_mode
+        self.max_sm_mhz = getattr(properties, "clock_rate", 0) / 1e3
         buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device="cuda")
-        n_sms = int(properties.multi_processor_count)
-        self._stamps = torch.zeros((2, n_sms, 2), dtype=torch.int64, device="cuda")
         self._timer: Any = TorchBatchTimer(buffer)
-        if self._extension is not None:
-            self._timer = self._extension.BatchTimer(buffer, self._stamps)
         self._empty: Launch = buffer[:1].zero_
         if self._extension is not None:
+            n_sms = int(properties.multi_processor_count)
+            stamps = torch.zeros((2, n_sms, 2), dtype=torch.int64, device="cuda")
+            self._timer = self._extension.BatchTimer(buffer, stamps)
             self._empty = self._extension.empty
         self._flush_times_us: dict[str, float] = {}
         self._paces: dict[int, _Pace] = {}
@@ -140,7 +142,7 @@ class CudaEventClock:
         if hidden:
             device_us = statistics.median(samples) + self._flush_us()
             self._paces[id(launch)] = _Pace(first_us, each_us or first_us, device_us)
-        return Batch(samples, hidden, self._sm_mhz(), time.time())
+        return Batch(samples, hidden, self._timer.sm_mhz(), time.time())
 
     def forget(self) -> None:
         """Drop what is known of closures that are about to be freed: their ids get reused."""
@@ -163,15 +165,6 @@ class CudaEventClock:
             self._torch.cuda.synchronize()
             self._flush_times_us[self.flush_mode] = 1e3 * start.elapsed_time(stop)
         return self._flush_times_us[self.flush_mode]
-
-    def _sm_mhz(self) -> float | None:
-        """Median over SMs of the mean clock between the last batch's two stamps."""
-        clocks = [
-            1e3 * (cycles_1 - cycles_0) / (ns_1 - ns_0)
-            for (cycles_0, ns_0), (cycles_1, ns_1) in zip(*self._stamps.tolist(), strict=True)
-            if ns_0 and ns_1 > ns_0
-        ]
-        return statistics.median(clocks) if clocks else None
 
     def event_overhead_us(self) -> float:
         """Median of an event pair with nothing between."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .schema import FAILED
+
 if TYPE_CHECKING:
     from .plan import Unit
     from .registry import Registry
     from .sweep import SweepOptions
-
-_BAD_STATUSES = ("mismatch", "error", "timeout", "invalid", "oom")
 
 
 class UsageError(Exception):
@@ -142,7 +142,7 @@ def _bench_with_gpu(options: argparse.Namespace) -> int:
         stdout.print(f"  {line}", markup=False)
     if not options.no_plots:
         _draw(run_dir, None, None)
-    return 1 if any(outcome.statuses[status] for status in _BAD_STATUSES) else 0
+    return 1 if any(outcome.statuses[status] for status in FAILED) else 0
 
 
 def _bench_aa(options: argparse.Namespace) -> int:
@@ -246,7 +246,7 @@ def _checks_without_gpu(options: argparse.Namespace) -> tuple[Path, str, bool]:
     for one in compiled:
         verdict = "compiled" if one.ok else "FAILED"
         stdout.print(f"sm_90 {one.stem} {one.dtype}: {verdict}: {one.text}", markup=False)
-    bad = found.count(_BAD_STATUSES) > 0 or not all(one.ok for one in compiled)
+    bad = found.count(FAILED) > 0 or not all(one.ok for one in compiled)
     return run_dir, nogpu.summary(found, compiled), bad
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from harness import stats
+from harness.schema import FAILED
 
-FAILED = ("mismatch", "error", "timeout", "invalid", "oom")
 _CARRIED = ("status", "cache", "flush", "time_us_p50", "kernel_hash", "config", "bound")
 
 

@@ -1,9 +1,11 @@
-"""What a person sees: progress with time left on a terminal, one plain line a case otherwise."""
+"""What a person sees and may press: progress with time left, one plain line a case, Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -58,3 +60,20 @@ def _cell(row: Mapping[str, Any]) -> str:
     if row["status"] == "ok":
         return f"{name} {row['time_us_p50']:.4g} us"
     return f"{name} {row['status']}"
+
+
+@contextmanager
+def interruptible() -> Iterator[list[bool]]:
+    """Within, Ctrl-C asks the sweep to stop after the case in hand; a second one stops now."""
+    stopped: list[bool] = []
+
+    def on_interrupt(_signal: int, _frame: object) -> None:
+        if stopped:
+            raise KeyboardInterrupt
+        stopped.append(True)
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .measure import POWER_LIMITED
+
 SHORT_US = 20.0
 SHORT_BOUND_US = 0.3
 RELATIVE_BOUND = 0.01
@@ -44,6 +46,7 @@ class Row:
     n_other: int = 0
     ours_sm_mhz: float | None = None
     other_sm_mhz: float | None = None
+    max_sm_mhz: float | None = None
 
     @property
     def label(self) -> str:
@@ -59,9 +62,9 @@ class Row:
 class Judged:
     """A row and its difference: ours minus overhead minus the other's, against `bound_us`.
 
-    `other_clock`: out of bounds, but the card ran the two timers' launches at SM clocks more than
-    CLOCK_BOUND apart, as it does in a power-limited matmul when one timer pauses between samples.
-    Then the difference says nothing about the timers, and the row is not judged.
+    `other_clock`: out of bounds, but power held the SM clock down, or it was more than CLOCK_BOUND
+    apart under the two timers, one of which pauses between samples. Then the difference says
+    nothing about the timers, and the row is not judged.
     """
 
     row: Row
@@ -135,7 +138,8 @@ def _judge_row(row: Row, overhead_us: float) -> Judged:
 def _other_clock(row: Row) -> bool:
     if not row.ours_sm_mhz or not row.other_sm_mhz:
         return False
-    return abs(row.ours_sm_mhz / row.other_sm_mhz - 1) > CLOCK_BOUND
+    limited = row.ours_sm_mhz < POWER_LIMITED * (row.max_sm_mhz or 0.0)
+    return limited or abs(row.ours_sm_mhz / row.other_sm_mhz - 1) > CLOCK_BOUND
 
 
 def offset(rows: Sequence[Row]) -> float | None:

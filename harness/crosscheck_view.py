@@ -38,7 +38,7 @@ def summary(verdict: Verdict, timer: str) -> str:
     """One line: rows within, offset against overhead, verdict."""
     share = f"{verdict.n_within} of {verdict.n_compared} kernels within bounds of {timer}"
     if verdict.n_other_clock:
-        share += f" ({verdict.n_other_clock} more ran at another SM clock and are not judged)"
+        share += f" ({verdict.n_other_clock} more, at other or power-limited clocks, not judged)"
     if verdict.offset_us is None:
         return f"FAIL: {share}; nothing was timed"
     offset = (

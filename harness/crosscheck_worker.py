@@ -82,7 +82,7 @@ class Session:
             launch = self._launch(self._subjects[index])
             before = self._ours(launch)
             theirs(launch)
-            row = _with_ours(row, before, self._ours(launch))
+            row = _with_ours(row, before, self._ours(launch), self._clock.max_sm_mhz)
         except _NotTimedError as error:
             row = replace(row, status=error.status, reason=error.reason)
         except TimerError:
@@ -143,7 +143,7 @@ def _row(subject: Mapping[str, Any]) -> Row:
     return Row(subject["op"], name, subject["dtype"], subject["backend"])
 
 
-def _with_ours(row: Row, before: list[Batch], after: list[Batch]) -> Row:
+def _with_ours(row: Row, before: list[Batch], after: list[Batch], max_sm_mhz: float) -> Row:
     def median_us(batches: list[Batch]) -> float:
         return statistics.median(sample for batch in batches for sample in batch.samples_us)
 
@@ -156,6 +156,7 @@ def _with_ours(row: Row, before: list[Batch], after: list[Batch]) -> Row:
         ours_after_us=median_us(after),
         n_ours=sum(len(batch.samples_us) for batch in batches),
         hidden=all(batch.hidden for batch in batches),
+        max_sm_mhz=max_sm_mhz,
         ours_sm_mhz=statistics.median(clocks) if clocks else None,
     )
 

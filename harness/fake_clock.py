@@ -11,8 +11,11 @@ class FakeClock:
     """Each launch is an object whose `next_us()` says how long it took; it may say more:
     `hidden`, and `sm_mhz`. Time passes by what the launches took."""
 
-    def __init__(self, tick_us: float = 0.001, overhead_s: float = 1e-5) -> None:
+    def __init__(
+        self, tick_us: float = 0.001, overhead_s: float = 1e-5, max_sm_mhz: float = 0.0
+    ) -> None:
         self.tick_us = tick_us
+        self.max_sm_mhz = max_sm_mhz
         self._overhead_s = overhead_s
         self._now_s = 0.0
 

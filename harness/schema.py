@@ -53,6 +53,8 @@ STATUSES = (
     "invalid",
     "untimed",
 )
+# Those that say something is wrong, not merely absent or unmeasured.
+FAILED = ("mismatch", "error", "timeout", "invalid", "oom")
 BOUNDS = ("memory", "compute", "launch", "class")
 CACHES = ("cold", "warm")
 FLUSHES = ("clean", "write", "none")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .console import Progress
+from .console import Progress, interruptible
 from .gpu_watch import GpuWatch
 from .machine import (
     gpu_slug,
@@ -27,10 +25,8 @@ from .registry import Registry
 from .roofs import Roofs, drift
 from .rows import Event, RowMaker
 from .run_writer import RunWriter
+from .schema import FAILED
 from .supervisor import Supervisor, WorkerDiedError
-
-# Statuses that say something is wrong, not merely absent or unmeasured.
-FAILED = ("mismatch", "error", "timeout", "invalid", "oom")
 
 
 @dataclass(frozen=True)
@@ -88,11 +84,11 @@ def run_sweep(
     """
     start_s = time.monotonic()
     outcome = Outcome()
-    with Supervisor(options.device, options.timeout_s) as supervisor, _interruptible() as stopped:
+    with Supervisor(options.device, options.timeout_s) as supervisor, interruptible() as stopped:
         gpu = supervisor.start()
         run_dir = out or Path("results") / gpu_slug(gpu["name"]) / timestamp()
         # Before anything is measured: a folder that cannot be written is refused at once.
-        meta = _meta(registry, units, options, public_gpu_facts(gpu))
+        meta = run_meta(registry, units, options, public_gpu_facts(gpu))
         with (
             RunWriter.create(run_dir, meta, resume=resume) as writer,
             GpuWatch(gpu.get("uuid", ""), lambda: supervisor.pid, run_dir) as watch,
@@ -218,7 +214,7 @@ def _key(unit: Unit, backend: str, variant: str) -> tuple[str, ...]:
     )
 
 
-def _meta(
+def run_meta(
     registry: Registry,
     units: Sequence[Unit],
     options: SweepOptions,
@@ -245,20 +241,3 @@ def _meta(
         "noise_floor": recorded_floor(gpu.get("name", ""), options.flush),
         "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[bool]]:
-    """Within, Ctrl-C asks the sweep to stop after the case in hand; a second one stops now."""
-    stopped: list[bool] = []
-
-    def on_interrupt(_signal: int, _frame: object) -> None:
-        if stopped:
-            raise KeyboardInterrupt
-        stopped.append(True)
-
-    previous = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, previous)

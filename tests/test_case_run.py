@@ -20,6 +20,7 @@ class CountingClock:
     """Runs every launch and says that it took 10 us."""
 
     tick_us = 0.01
+    max_sm_mhz = 0.0
 
     def __init__(self) -> None:
         self._now_s = 0.0

@@ -118,6 +118,20 @@ def test_a_clock_that_stops_half_way_still_ends():
     assert len(measured["a"].rounds) == FAST.max_rounds + 1
 
 
+def test_a_power_limited_kernel_is_watched_for_a_while_even_if_it_looks_precise():
+    settings = Settings(warm_min_s=0.0, warm_max_s=0.01, limited_span_s=0.5)
+
+    def spent_s(sm_mhz: float) -> float:
+        kernel = Kernel(constant(500.0))
+        kernel.sm_mhz = sm_mhz
+        clock = FakeClock(max_sm_mhz=2000.0)
+        measure({"a": kernel}, clock, settings, seed=1)
+        return clock.now_s()
+
+    assert spent_s(1990.0) < 0.2
+    assert 0.5 < spent_s(1600.0) < 0.6
+
+
 def test_every_round_knows_when_it_ended_and_at_which_clock():
     kernel = Kernel(constant(50.0))
     kernel.sm_mhz = 1500.0

@@ -1,7 +1,9 @@
 // See batch_timer.h.
+#include "batch_timer.h"
+
+#include <algorithm>
 #include <chrono>
 
-#include "batch_timer.h"
 #include "kernels.h"
 
 namespace cuda_vs_triton {
@@ -77,8 +79,12 @@ cudaError_t BatchTimer::queue(const std::function<void()>& launch, const Pair& p
 }
 
 cudaError_t BatchTimer::flush(Flush mode, cudaStream_t stream) {
-  if (mode == Flush::kNone) return cudaSuccess;
-  return flush_l2(flush_buffer_, flush_bytes_, mode == Flush::kClean, stream);
+  switch (mode) {
+    case Flush::kNone: return cudaSuccess;
+    case Flush::kWrite: return cudaMemsetAsync(flush_buffer_, 0, flush_bytes_ / 2, stream);
+    case Flush::kClean: return flush_l2(flush_buffer_, flush_bytes_, stream);
+  }
+  return cudaErrorInvalidValue;
 }
 
 cudaError_t BatchTimer::samples_us(int n_samples, std::vector<float>* out) const {
@@ -89,6 +95,26 @@ cudaError_t BatchTimer::samples_us(int n_samples, std::vector<float>* out) const
     if (error != cudaSuccess) return error;
     (*out)[i] = 1e3f * ms;
   }
+  return cudaSuccess;
+}
+
+cudaError_t BatchTimer::sm_mhz(double* mhz) const {
+  std::vector<int64_t> stamps(4 * n_sms_);
+  const cudaError_t error =
+      cudaMemcpy(stamps.data(), stamps_, stamps.size() * sizeof(int64_t), cudaMemcpyDeviceToHost);
+  if (error != cudaSuccess) return error;
+  std::vector<double> clocks;
+  for (int64_t sm = 0; sm < n_sms_; ++sm) {
+    const int64_t* before = &stamps[2 * sm];
+    const int64_t* behind = &stamps[2 * (n_sms_ + sm)];
+    if (before[1] == 0 || behind[1] <= before[1]) continue;
+    clocks.push_back(1e3 * (behind[0] - before[0]) / (behind[1] - before[1]));
+  }
+  *mhz = 0.0;
+  if (clocks.empty()) return cudaSuccess;
+  const auto middle = clocks.begin() + clocks.size() / 2;
+  std::nth_element(clocks.begin(), middle, clocks.end());
+  *mhz = *middle;
   return cudaSuccess;
 }
 
