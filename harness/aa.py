@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -75,12 +76,28 @@ class _Measurement:
         self.finished = 0
         self.tick_us = math.inf
         self.restarts = 0
+        self._prepared: Supervisor | None = None
 
-    def process(self, name: str, stopped: list[bool]) -> bool:
-        """Measure all units in a worker of its own; False when the user stopped it."""
+    def close(self) -> None:
+        """Stop a worker that was prepared and is not wanted any more."""
+        if self._prepared is not None:
+            self._prepared.stop()
+
+    def _supervisor(self) -> Supervisor:
+        return Supervisor(self._options.device, self._options.timeout_s)
+
+    def process(self, name: str, stopped: list[bool], last: bool) -> bool:
+        """Measure all units in a worker of its own; False when the user stopped it.
+
+        Unless it is the `last`, the next worker imports its modules meanwhile, off the GPU.
+        """
         began_s = time.monotonic()
-        with Supervisor(self._options.device, self._options.timeout_s) as supervisor:
+        with self._prepared or self._supervisor() as supervisor:
+            self._prepared = None
             gpu = supervisor.start()
+            if not last:
+                self._prepared = self._supervisor()
+                self._prepared.prepare()
             folder = self._begin(gpu)
             maker = RowMaker(self._registry, gpu, self._options.device, None)
             events: list[Event] = []
@@ -142,9 +159,10 @@ def run_aa(
         _refuse_used(out)
     start_s = time.monotonic()
     measured = _Measurement(registry, units, out, options, progress)
-    with interruptible() as stopped:
+    with interruptible() as stopped, contextlib.closing(measured):
         for number in range(1, processes + 1):
-            if stopped or not measured.process(f"process {number} of {processes}", stopped):
+            name = f"process {number} of {processes}"
+            if stopped or not measured.process(name, stopped, last=number == processes):
                 break
     run = AaRun(measured.folder, interrupted=measured.finished < processes)
     if measured.finished >= LEAST_PROCESSES:
@@ -172,6 +190,7 @@ def _record(measured: _Measurement, complete: bool, filtered: bool) -> dict[str,
         "gpu_shared": int(table["warnings"].str.contains("gpu_shared").sum()),
         "worker_restarts": measured.restarts,
         "classes": aa_stats.floor_classes(effects),
+        "power_limited": aa_stats.limited_class(effects),
         "calls": aa_stats.summarise_calls(judged, measured.finished),
         "repeatability": aa_stats.repeatability(table),
     }

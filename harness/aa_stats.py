@@ -17,7 +17,7 @@ import pandas as pd
 
 from harness import stats
 from harness.compare_rows import join_rows, judge
-from harness.schema import KEY
+from harness.schema import KEY, POWER_LIMITED
 
 ROW = [*KEY, "dims"]
 COLUMNS = (
@@ -38,6 +38,9 @@ COLUMNS = (
 )
 
 PERCENTILE = 99
+# A 99th percentile of few pairs is called by every hundredth new one; at most one in a thousand may
+# be. Twice it is more than five sigmas of a normal shift between processes.
+MARGIN = 2.0
 LEAST_PAIRS = 20
 LEAST_EFFECT = 0.02
 # Of processes: with three left over, a pair's floor still comes from three other pairs.
@@ -80,17 +83,21 @@ def pair_effects(table: pd.DataFrame, tick_us: float) -> pd.DataFrame:
     """Return |log ratio| between the row means of every two processes.
 
     One line a row and pair, ok on both sides: ROW, base, new, time_us (median over processes of
-    the row's p50), below_us (upper edge of its duration class), effect. No effect is known better
-    than to a timer tick: it is never below `tick_us` over the row's time.
+    the row's p50), below_us (upper edge of its duration class), limited (by power, in any
+    process), effect. No effect is known better than to a timer tick: it is never below `tick_us`
+    over the row's time.
     """
     ok = table[table["status"] == "ok"]
     means = _by_process(table, ok, "mean_us")
     times = ok.groupby(ROW)["time_us_p50"].median().reindex(means.index).to_numpy(dtype=float)
+    marked = ok["warnings"].str.contains(POWER_LIMITED)
+    limited = marked.groupby([ok[column] for column in ROW]).any().reindex(means.index)
     parts = []
     for base, new in itertools.combinations(means.columns, 2):
         part = pd.DataFrame(index=means.index)
         part["base"], part["new"], part["time_us"] = base, new, times
         part["below_us"] = _class_of(times)
+        part["limited"] = limited.to_numpy(dtype=bool)
         part["effect"] = np.abs(np.log(means[new] / means[base]))
         parts.append(part[part["effect"].notna()].reset_index())
     effects: pd.DataFrame = pd.concat(parts, ignore_index=True)
@@ -113,29 +120,39 @@ def _class_of(times_us: Any) -> Any:
 def floor_classes(effects: pd.DataFrame) -> Classes:
     """Return the noise floor of each duration class, rising, as `compare` reads them.
 
-    floor: relative, from the PERCENTILE of the effects. A class of fewer than LEAST_PAIRS pairs
-    keeps the default floor and says so in `source`; `measured` is then what the few pairs gave.
+    floor: relative, MARGIN times the PERCENTILE of the effects of rows that no power limit held
+    down. A class of fewer than LEAST_PAIRS pairs keeps the default floor and says so in `source`;
+    `measured` is then what the few pairs gave.
     """
-    classes: Classes = []
-    for below_us, default in stats.DEFAULT_NOISE_FLOORS:
-        part = effects[effects["below_us"] == below_us]
-        measured = _floor(part["effect"].to_numpy(dtype=float))
-        enough = len(part) >= LEAST_PAIRS
-        classes.append(
-            {
-                "below_us": below_us if math.isfinite(below_us) else None,
-                "floor": measured if enough else default,
-                "source": "measured" if enough else "default",
-                "measured": measured,
-                "percentile": PERCENTILE,
-                "rows": len(part[ROW].drop_duplicates()),
-                "pairs": len(part),
-            }
-        )
-    return classes
+    free = effects[~effects["limited"]]
+    return [
+        {"below_us": below_us if math.isfinite(below_us) else None}
+        | _class(free[free["below_us"] == below_us], default)
+        for below_us, default in stats.DEFAULT_NOISE_FLOORS
+    ]
 
 
-def _floor(effects: Any) -> float | None:
+def limited_class(effects: pd.DataFrame) -> dict[str, Any]:
+    """Return the noise floor of the rows whose SM clock the power limit held down: there a
+    process differs by what the power controller did meanwhile, whatever the duration."""
+    return _class(effects[effects["limited"]], stats.DEFAULT_LIMITED_FLOOR)
+
+
+def _class(part: pd.DataFrame, default: float) -> dict[str, Any]:
+    measured = _percentile(part["effect"].to_numpy(dtype=float))
+    enough = measured is not None and len(part) >= LEAST_PAIRS
+    return {
+        "floor": MARGIN * measured if enough and measured is not None else default,
+        "source": "measured" if enough else "default",
+        "measured": measured,
+        "percentile": PERCENTILE,
+        "margin": MARGIN,
+        "rows": len(part[ROW].drop_duplicates()),
+        "pairs": len(part),
+    }
+
+
+def _percentile(effects: Any) -> float | None:
     """An observed effect, never interpolated below it: the pairs of five processes are few."""
     if not len(effects):
         return None
@@ -155,19 +172,20 @@ def judge_pairs(table: pd.DataFrame, effects: pd.DataFrame, tick_us: float) -> p
     judged = []
     for base, new in itertools.combinations(processes, 2):
         involved = effects["base"].isin((base, new)) | effects["new"].isin((base, new))
-        classes = floor_classes(effects[~involved] if cross else effects)
+        floor = noise_floor(effects[~involved] if cross else effects)
         rows = join_rows(sides[base][0], sides[new][0], ROW)
         rounds = (sides[base][1], sides[new][1])
-        judge(rows, rounds, [as_pairs(classes)], LEAST_EFFECT, tick_us)
+        judge(rows, rounds, [floor], LEAST_EFFECT, tick_us)
         judged.append(rows.assign(base=base, new=new))
     columns = ["base", "new", "base_us", "new_us", "ratio", "low", "high", "band", "verdict"]
     every: pd.DataFrame = pd.concat(judged, ignore_index=True)[[*ROW, *columns]]
     return every
 
 
-def as_pairs(classes: Classes) -> tuple[tuple[float, float], ...]:
-    """Return the classes as stats.noise_floor_for takes them: (below_us, floor), rising."""
-    return tuple((c["below_us"] or math.inf, c["floor"]) for c in classes)
+def noise_floor(effects: pd.DataFrame) -> stats.NoiseFloor:
+    """Return the floors as `compare` would read them from a run's meta.json."""
+    classes = tuple((c["below_us"] or math.inf, c["floor"]) for c in floor_classes(effects))
+    return stats.NoiseFloor(classes, limited_class(effects)["floor"])
 
 
 def _side(table: pd.DataFrame, process: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -194,7 +212,8 @@ def summarise_calls(judged: pd.DataFrame, processes: int) -> dict[str, Any]:
 
 
 def repeatability(table: pd.DataFrame, worst: int = 5) -> dict[str, Any]:
-    """Return how well the medians (time_us_p50) of rows of REPEATABLE_FROM_US and longer repeat.
+    """Return how well the medians (time_us_p50) of rows of REPEATABLE_FROM_US and longer repeat,
+    rows under the power limit apart.
 
     A row's spread is the largest of its processes' medians over the smallest, minus 1. `share`
     counts rows whose spread is within REPEATABLE, `share_of_pairs` every two processes of a row
@@ -203,16 +222,25 @@ def repeatability(table: pd.DataFrame, worst: int = 5) -> dict[str, Any]:
     ok = table[table["status"] == "ok"]
     medians = _by_process(table, ok, "time_us_p50")
     medians = medians[(medians.median(axis=1) >= REPEATABLE_FROM_US) & (medians.count(axis=1) > 1)]
+    marked = ok["warnings"].str.contains(POWER_LIMITED)
+    limited = marked.groupby([ok[column] for column in ROW]).any().reindex(medians.index)
+    limited = limited.fillna(False).astype(bool)
+    return {
+        "from_us": REPEATABLE_FROM_US,
+        "within": REPEATABLE,
+        "free": _spreads(medians[~limited], worst),
+        "power_limited": _spreads(medians[limited], worst),
+    }
+
+
+def _spreads(medians: pd.DataFrame, worst: int) -> dict[str, Any]:
     spread = medians.max(axis=1) / medians.min(axis=1) - 1.0
-    logs = np.log(medians)
-    two = [(logs[a] - logs[b]).abs() for a, b in itertools.combinations(logs.columns, 2)]
-    pairs = np.expm1(pd.concat(two).dropna())
+    two = [medians[a] / medians[b] for a, b in itertools.combinations(medians.columns, 2)]
+    pairs = np.expm1(np.log(pd.concat(two).dropna()).abs())
     found = spread.sort_values(ascending=False, kind="stable").head(worst)
     rows = found.rename("spread").reset_index()
     rows["time_us"] = medians.loc[found.index].median(axis=1).to_numpy()
     return {
-        "from_us": REPEATABLE_FROM_US,
-        "within": REPEATABLE,
         "rows": len(spread),
         "share": float((spread <= REPEATABLE).mean()) if len(spread) else None,
         "pairs": len(pairs),

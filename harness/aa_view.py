@@ -29,10 +29,13 @@ def _floors(record: Mapping[str, Any]) -> Table:
     for name in ("rows", "pairs", f"p{record['classes'][0]['percentile']}", "noise floor"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("source", no_wrap=True)
-    for entry in record["classes"]:
-        below = entry["below_us"]
+    named = [
+        ("longer" if entry["below_us"] is None else f"below {entry['below_us']:g} us", entry)
+        for entry in record["classes"]
+    ]
+    for name, entry in [*named, ("power-limited", record["power_limited"])]:
         table.add_row(
-            "longer" if below is None else f"below {below:g} us",
+            name,
             str(entry["rows"]),
             str(entry["pairs"]),
             _percent(entry["measured"]),
@@ -65,17 +68,22 @@ def _call_lines(calls: Mapping[str, Any]) -> list[str]:
 
 
 def _repeat_lines(found: Mapping[str, Any]) -> list[str]:
-    if not found["rows"]:
-        return [f"no row of {found['from_us']:g} us or longer: repeatability is not known"]
-    lines = [
-        f"{100 * found['share']:.1f} % of {found['rows']} rows of {found['from_us']:g} us and "
-        f"longer have all medians within {_percent(found['within'])} (largest over smallest); "
-        f"{100 * found['share_of_pairs']:.1f} % of {found['pairs']} pairs of processes do; worst:"
-    ]
-    return lines + [
-        f"  {_percent(row['spread'])}: {row_label(row)}, {row['time_us']:.4g} us"
-        for row in found["worst"]
-    ]
+    lines = []
+    for key, name in (("free", "at full clock"), ("power_limited", "under the power limit")):
+        part, what = found[key], f"rows of {found['from_us']:g} us and longer {name}"
+        if not part["rows"]:
+            lines.append(f"no {what}")
+            continue
+        lines.append(
+            f"{100 * part['share']:.1f} % of {part['rows']} {what} have all medians within "
+            f"{_percent(found['within'])} (largest over smallest); "
+            f"{100 * part['share_of_pairs']:.1f} % of {part['pairs']} pairs of processes do; worst:"
+        )
+        lines += [
+            f"  {_percent(row['spread'])}: {row_label(row)}, {row['time_us']:.4g} us"
+            for row in part["worst"]
+        ]
+    return lines
 
 
 def row_label(row: Mapping[str, Any]) -> str:

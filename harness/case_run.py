@@ -177,7 +177,7 @@ class CaseRun:
             )
         for contender, measurement in measured.items():
             row = self._rows[contender]
-            row |= time_columns(measurement, settings, self._clock.tick_us, self._request.flush)
+            row |= time_columns(measurement, settings, self._clock, self._request.flush)
             if compiled.count:
                 row["warnings"] = join_warnings(row.get("warnings"), "compiled_while_timed")
         if self._problem.restore_inputs():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness import stats
 from harness.compare_checks import (
     ComparisonRefused,
     card_labels,
@@ -106,8 +107,10 @@ def compare_runs(
             f"{'/'.join(on)} is in both; compare runs of the same cases"
         )
     labels = cross_device + refuse_other_cache(rows, both, force)
-    classes = [noise_classes(run.meta) for run in (base, new)]
-    floor = [((np.inf, noise_floor),)] if noise_floor is not None else [c for c in classes if c]
+    recorded = [recorded_noise_floor(run.meta) for run in (base, new)]
+    floor = [f for f in recorded if f is not None]
+    if noise_floor is not None:
+        floor = [stats.NoiseFloor(((np.inf, noise_floor),), noise_floor)]
     labels += card_labels(base, new) + noise_floor_labels(base, new, noise_floor, bool(floor))
     tick = max(_tick_us(base), _tick_us(new))
     judge(rows, (base.rounds, new.rounds), floor, least_effect, tick)
@@ -149,7 +152,7 @@ def compare_sides(
     judge(
         rows,
         (run.rounds, run.rounds),
-        [((np.inf, noise_floor or 0.0),)],
+        [stats.NoiseFloor(((np.inf, noise_floor or 0.0),), noise_floor or 0.0)],
         least_effect,
         _tick_us(run),
     )
@@ -174,6 +177,18 @@ def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
         for c in classes
     ]
     return tuple(sorted(pairs))
+
+
+def recorded_noise_floor(meta: Mapping[str, Any]) -> stats.NoiseFloor | None:
+    """Return a run's A/A noise floor, None if unrecorded.
+
+    Beside its classes meta's noise_floor may hold {"power_limited": {"floor": 0.05}}.
+    """
+    classes = noise_classes(meta)
+    if not classes:
+        return None
+    limited = meta_value(meta, "noise_floor.power_limited.floor")
+    return stats.NoiseFloor(classes, stats.DEFAULT_LIMITED_FLOOR if limited is None else limited)
 
 
 def _tick_us(run: Run) -> float:

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from harness import stats
-from harness.schema import FAILED
+from harness.schema import FAILED, POWER_LIMITED
 
-_CARRIED = ("status", "cache", "flush", "time_us_p50", "kernel_hash", "config", "bound")
+_CARRIED = ("status", "warnings", "cache", "flush", "time_us_p50", "kernel_hash", "config", "bound")
 
 
 def join_rows(base: pd.DataFrame, new: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
@@ -45,7 +45,7 @@ def differ(rows: pd.DataFrame, column: str) -> pd.Series[bool]:
 def judge(
     rows: pd.DataFrame,
     rounds: tuple[pd.DataFrame, pd.DataFrame],
-    floors: Sequence[Sequence[tuple[float, float]]],
+    floors: Sequence[stats.NoiseFloor],
     least_effect: float,
     tick_us: float,
 ) -> None:
@@ -61,7 +61,8 @@ def judge(
     ratio, low, high = (np.where(both, v, np.nan) for v in stats.welch(sides[0], sides[1]))
     rows["ratio"], rows["low"], rows["high"] = ratio, low, high
     times = rows["base_us"].to_numpy(dtype="float64")
-    bands = [stats.noise_floor_for(times, f) for f in floors] or [stats.default_noise_floor(times)]
+    limited = sum(rows[f"{s}_warnings"].str.contains(POWER_LIMITED) for s in ("base", "new")) > 0
+    bands = [floor.of(times, limited) for floor in floors or [stats.NoiseFloor()]]
     rows["band"] = np.maximum(np.max(bands, axis=0), least_effect)
     one_side = (ok_base | ok_new).to_numpy() & ~both
     called = np.where(both, stats.verdicts(low, high, rows["band"].to_numpy()), "")

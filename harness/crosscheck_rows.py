@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .measure import POWER_LIMITED
+from .measure import FULL_CLOCK
 
 SHORT_US = 20.0
 SHORT_BOUND_US = 0.3
@@ -138,7 +138,7 @@ def _judge_row(row: Row, overhead_us: float) -> Judged:
 def _other_clock(row: Row) -> bool:
     if not row.ours_sm_mhz or not row.other_sm_mhz:
         return False
-    limited = row.ours_sm_mhz < POWER_LIMITED * (row.max_sm_mhz or 0.0)
+    limited = row.ours_sm_mhz < FULL_CLOCK * (row.max_sm_mhz or 0.0)
     return limited or abs(row.ours_sm_mhz / row.other_sm_mhz - 1) > CLOCK_BOUND
 
 

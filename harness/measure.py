@@ -20,7 +20,7 @@ from .clock import Batch, Clock, Launch
 Key = TypeVar("Key", bound=Hashable)
 
 # Of the card's highest SM clock: below it something holds the clock down.
-POWER_LIMITED = 0.97
+FULL_CLOCK = 0.97
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,16 @@ class Measurement:
         if good:
             self.rounds.append(replace(batch, samples_us=good))
 
+    @property
+    def sm_mhz(self) -> float | None:
+        """Median over rounds of the SM clock around them; None when unknown."""
+        clocks = [batch.sm_mhz for batch in self.rounds if batch.sm_mhz is not None]
+        return statistics.median(clocks) if clocks else None
+
+    def power_limited(self, max_sm_mhz: float) -> bool:
+        """Did something hold the SM clock below the card's highest one?"""
+        return self.sm_mhz is not None and self.sm_mhz < FULL_CLOCK * max_sm_mhz
+
     def half_width(self, confidence: float, tick_us: float) -> tuple[float, float]:
         """(mean, half-width) in microseconds of the interval over round means."""
         return stats.mean_interval(self.round_means_us, confidence, tick_us)
@@ -123,7 +133,7 @@ def measure(
         if round_index + 2 < settings.min_rounds:
             continue
         elapsed_s = clock.now_s() - start_s
-        limited = any(_power_limited(m, clock.max_sm_mhz) for m in measured.values())
+        limited = any(m.power_limited(clock.max_sm_mhz) for m in measured.values())
         if elapsed_s > settings.cap_s:
             break
         if limited and elapsed_s < settings.limited_span_s:
@@ -148,11 +158,6 @@ def _round(
     for key in order:
         before_batch(key)
         measured[key].add(clock.batch(contenders[key], n_samples[key]))
-
-
-def _power_limited(measurement: Measurement, max_sm_mhz: float) -> bool:
-    clocks = [batch.sm_mhz for batch in measurement.rounds if batch.sm_mhz is not None]
-    return bool(clocks) and statistics.median(clocks) < POWER_LIMITED * max_sm_mhz
 
 
 def _precise(measurement: Measurement, settings: Settings, tick_us: float) -> bool:

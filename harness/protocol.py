@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
@@ -63,6 +64,16 @@ def one_line(error: BaseException) -> str:
     """The error's type and the first line of its text: what fits a row's reason."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else 'no message'}"
+
+
+WAIT_VARIABLE = "CVT_WAIT"
+
+
+def wait_until_wanted() -> None:
+    """In a worker that was started ahead of its turn: import what takes seconds, then wait for a
+    line on standard input. The GPU is not touched before; somebody else may be timing on it."""
+    if os.environ.get(WAIT_VARIABLE):
+        sys.stdin.readline()
 
 
 _PR_SET_PDEATHSIG = 1

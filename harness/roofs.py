@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CURVES = ("copy", "read", "write")
-DRIFT_PCT = 2.0
+DRIFT_PCT, DRIFT_FROM_US = 2.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -107,19 +107,23 @@ def roof_of(
 
 def drift(start: Roofs, end: Roofs) -> dict[str, Any]:
     """How far each roof's rate moved over a run, in percent: the worst, and all beyond
-    DRIFT_PCT by more than two timer ticks. Positive is faster at the end."""
+    DRIFT_PCT. Positive is faster at the end.
+
+    Points below DRIFT_FROM_US are left out: they are latency, of whose spread the noise floor
+    speaks.
+    """
     moved: dict[str, float] = {}
     for kind in CURVES:
         for (total, start_us), (_, end_us) in zip(
             start.curves[kind], end.curves[kind], strict=True
         ):
-            beyond_ticks = abs(end_us - start_us) > 2 * start.tick_us
-            moved[f"{kind} {_size(total)}"] = 100 * (start_us / end_us - 1) * beyond_ticks
+            if start_us >= DRIFT_FROM_US:
+                moved[f"{kind} {_size(total)}"] = 100 * (start_us / end_us - 1)
     for dtype, rate in start.matrix_tflops.items():
         moved[f"matrix {dtype}"] = 100 * (end.matrix_tflops[dtype] / rate - 1)
-    worst = max(moved, key=lambda name: abs(moved[name]))
+    worst = max(moved, key=lambda name: abs(moved[name]), default="")
     return {
-        "worst_pct": moved[worst],
+        "worst_pct": moved.get(worst, 0.0),
         "at": worst,
         "above_2_pct": [
             f"{name} {percent:+.1f} %"

@@ -31,6 +31,23 @@ DEFAULT_NOISE_FLOORS: tuple[tuple[float, float], ...] = (
 )
 
 
+DEFAULT_LIMITED_FLOOR = 0.05
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """What differs between identical processes, relative: `classes` of (times below this in us,
+    floor) in rising order, and the floor of rows whose SM clock the power limit held down."""
+
+    classes: Sequence[tuple[float, float]] = DEFAULT_NOISE_FLOORS
+    power_limited: float = DEFAULT_LIMITED_FLOOR
+
+    def of(self, time_us: ArrayLike, limited: ArrayLike) -> Floats:
+        """Return each row's floor; NaN times take the largest class."""
+        floors = noise_floor_for(time_us, self.classes)
+        return np.where(limited, np.maximum(floors, self.power_limited), floors)
+
+
 @dataclass(frozen=True)
 class Ratio:
     """A time ratio new/base (above 1: new is slower) with its confidence interval."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from .protocol import Contender, Request
+from .protocol import WAIT_VARIABLE, Contender, Request
 from .registry import REPOSITORY
 
 _START_TIMEOUT_S = 180.0
@@ -35,6 +35,7 @@ class Supervisor:
         self._device, self._silence_s, self._module = device, silence_s, module
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
+        self._waits = False
         self.gpu: dict[str, Any] = {}
         self.restarts = -1
 
@@ -55,6 +56,7 @@ class Supervisor:
             self._process.kill()
             self._process.wait()
             self._process = None
+            self._waits = False
 
     def roofs(
         self, dtypes: list[str], flush: str = "clean", start: dict[str, Any] | None = None
@@ -89,10 +91,25 @@ class Supervisor:
                 left = [c for c in left if c not in culprits]
         return rows
 
+    def prepare(self) -> None:
+        """Start a worker that imports what it needs and then waits for `start`, off the GPU."""
+        self._spawn({WAIT_VARIABLE: "1"})
+        self._waits = True
+
     def start(self) -> dict[str, Any]:
         """Start the worker unless it runs; the GPU's facts. Raises WorkerDiedError."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self._process.poll() is None and not self._waits:
             return self.gpu
+        if self._waits:
+            self._send("")
+            self._waits = False
+        else:
+            self._spawn({})
+        ready = self._next("start", _START_TIMEOUT_S)
+        self.gpu = ready.get("gpu", {})
+        return self.gpu
+
+    def _spawn(self, environment: dict[str, str]) -> None:
         self.restarts += 1
         self._lines = queue.Queue()
         self._process = subprocess.Popen(
@@ -102,22 +119,24 @@ class Supervisor:
             text=True,
             # A session of its own: Ctrl-C is the parent's to answer, after the case in hand.
             start_new_session=True,
-            env=os.environ | {"CVT_DEVICE": str(self._device), "PYTHONPATH": _import_path()},
+            env=os.environ
+            | {"CVT_DEVICE": str(self._device), "PYTHONPATH": _import_path()}
+            | environment,
         )
         threading.Thread(
             target=_pump, args=(self._process.stdout, self._lines), daemon=True
         ).start()
-        ready = self._next("start", _START_TIMEOUT_S)
-        self.gpu = ready.get("gpu", {})
-        return self.gpu
 
-    def _ask(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _send(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise WorkerDiedError("error", "", "the worker ended before the request") from None
+
+    def _ask(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        self._send(json.dumps(message))
         contender = ""
         while True:
             event = self._next(contender, self._silence_s)

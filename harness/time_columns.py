@@ -7,29 +7,32 @@ from typing import Any
 import numpy as np
 
 from . import stats
+from .clock import Clock
 from .measure import Measurement, Settings
+from .schema import POWER_LIMITED
 
 
 def time_columns(
-    measurement: Measurement, settings: Settings, tick_us: float, flush: str
+    measurement: Measurement, settings: Settings, clock: Clock, flush: str
 ) -> dict[str, Any]:
     """The row's timing columns; `invalid` with empty times where no sample was believable."""
     samples = sorted(measurement.samples_us)
     if len(measurement.rounds) < 2:
         raw = ", ".join(f"{value:g}" for value in measurement.rejected[:3])
         return {"status": "invalid", "reason": f"no usable samples; the timer gave {raw}"}
-    mean, half_width = measurement.half_width(settings.confidence, tick_us)
-    clocks = [batch.sm_mhz for batch in measurement.rounds if batch.sm_mhz is not None]
+    mean, half_width = measurement.half_width(settings.confidence, clock.tick_us)
     warnings = None if measurement.hidden else "launch_not_hidden"
     if measurement.rejected:
         warnings = join_warnings(warnings, "samples_rejected")
+    if measurement.power_limited(clock.max_sm_mhz):
+        warnings = join_warnings(warnings, POWER_LIMITED)
     return {
         "status": "ok",
         "cache": "warm" if flush == "none" else "cold",
         "flush": flush,
         "n_samples": len(samples),
         "n_rounds": len(measurement.rounds),
-        "n_outliers": stats.count_outliers(samples, tick_us),
+        "n_outliers": stats.count_outliers(samples, clock.tick_us),
         "precision_pct": 100 * half_width / mean,
         "time_us_p50": float(np.quantile(samples, 0.5)),
         "time_us_p20": float(np.quantile(samples, 0.2)),
@@ -39,7 +42,7 @@ def time_columns(
         "time_us_std": float(np.std(samples, ddof=1)),
         "ci_low_us": mean - half_width,
         "ci_high_us": mean + half_width,
-        "sm_mhz_p50": float(np.median(clocks)) if clocks else None,
+        "sm_mhz_p50": measurement.sm_mhz,
         "warnings": warnings,
         "rounds": [
             (stats.mid_mean(batch.samples_us), batch.utc_s, batch.sm_mhz)

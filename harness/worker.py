@@ -7,6 +7,7 @@ dies. It writes no file: the parent does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from .case_run import CaseRun
 from .clock import CudaEventClock
 from .machine import gpu_facts, gpu_slug, writable_triton_cache
 from .measure_roofs import measure_roofs, measure_roofs_again
-from .protocol import Contender, Request, one_line, open_answers
+from .protocol import Contender, Request, one_line, open_answers, wait_until_wanted
 from .registry import Registry
 from .roofs import Roofs
 from .spec import Case, OpSpec
@@ -106,10 +107,19 @@ def _memory_shortage(spec: OpSpec, case: Case, dtype: str) -> str:
     return f"needs {needed / 1e9:.1f} GB, {free_bytes / 1e9:.1f} GB are free"
 
 
+def _import_slow_modules() -> None:
+    import torch  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401
+
+
 def main() -> int:
     """Serve requests from standard input until it closes."""
     answers = open_answers()
     writable_triton_cache()
+    _import_slow_modules()
+    wait_until_wanted()
     worker = Worker(answers, device=int(os.environ.get("CVT_DEVICE", "0")))
     for line in sys.stdin:
         message = json.loads(line)

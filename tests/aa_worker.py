@@ -29,6 +29,8 @@ counter = Path(os.environ["AA_COUNTER"])
 process = int(counter.read_text()) if counter.exists() else 0
 counter.write_text(str(process + 1))
 rng = np.random.default_rng(process)
+if os.environ.get("CVT_WAIT"):
+    sys.stdin.readline()
 say("ready", gpu={"name": "Fake GPU", "uuid": "GPU-fake"})
 for line in sys.stdin:
     request = json.loads(line)["request"]

@@ -75,7 +75,9 @@ def test_a_roof_that_moves_by_more_than_two_percent_is_said():
     assert moved["above_2_pct"] == ["read 953.674 MiB -3.0 %"]
 
 
-def test_two_ticks_are_no_drift():
-    later = {kind: [(1e3, 2.05), *curve[1:]] for kind, curve in ROOFS.curves.items()}
+def test_latency_is_no_drift():
+    later = {kind: [(1e3, 3.0), *curve[1:]] for kind, curve in ROOFS.curves.items()}
     moved = drift(ROOFS, replace(ROOFS, curves=later))
     assert (moved["worst_pct"], moved["above_2_pct"]) == (0.0, [])
+    nothing = replace(ROOFS, curves={kind: [(1e3, 2.0)] for kind in ROOFS.curves}, matrix_tflops={})
+    assert drift(nothing, nothing) == {"worst_pct": 0.0, "at": "", "above_2_pct": []}
