@@ -18,7 +18,7 @@ import pytest
 from fixtures import synthetic_run as synthetic
 
 from harness import aa, aa_stats, aa_subset, cli, commands, stats, sweep
-from harness.compare import compare_runs, noise_classes
+from harness.compare import compare_runs, noise_classes, recorded_noise_floor
 from harness.console import Progress
 from harness.noise_floor import recorded_floor
 from harness.plan import Filters, PlanError, plan
@@ -100,27 +100,28 @@ def test_filters_shrink_the_subset_to_nothing_in_one_line():
 # Floors
 
 
-def test_the_floor_is_the_99th_percentile_between_processes():
+def test_the_floor_is_twice_the_99th_percentile_between_processes():
     table = processes(np.random.default_rng(1), 6, 600, shift=0.01, noise=0.0)
     for entry in floors(table):
         assert entry["source"] == "measured"
         assert (entry["rows"], entry["pairs"]) == (200, 200 * 15)
         # Two processes' shifts: sqrt(2) sigma, and 2.576 of those hold 99 %.
-        assert entry["floor"] == pytest.approx(2.576 * math.sqrt(2) * 0.01, rel=0.1)
+        assert entry["measured"] == pytest.approx(2.576 * math.sqrt(2) * 0.01, rel=0.1)
+        assert entry["floor"] == aa_stats.MARGIN * entry["measured"]
 
 
 def test_a_known_shift_is_found_exactly():
     table = processes(np.random.default_rng(2), 2, 60, shift=0.0, noise=0.0)
     second = table["process"] == 1
     table.loc[second, "mean_us"] *= 1.03
-    assert [entry["floor"] for entry in floors(table)] == pytest.approx([0.03] * 3)
+    assert [entry["measured"] for entry in floors(table)] == pytest.approx([0.03] * 3)
     below = [entry["below_us"] for entry in floors(table)]
     assert below == [10.0, 100.0, None]
 
 
 def test_no_floor_is_below_a_timer_tick():
     table = processes(np.random.default_rng(3), 5, 60, shift=0.0, noise=0.0)
-    got = [entry["floor"] for entry in floors(table, tick_us=0.05)]
+    got = [entry["measured"] for entry in floors(table, tick_us=0.05)]
     assert got == pytest.approx([math.expm1(0.05 / t) for t in EVERY_CLASS_US], rel=1e-6)
 
 
@@ -134,6 +135,29 @@ def test_a_class_with_too_few_pairs_keeps_the_default():
     assert middle["source"] == "measured"
     none = floors(table[table["time_us_p50"] > 100.0])[0]
     assert (none["floor"], none["measured"], none["rows"]) == (0.05, None, 0)
+
+
+def limit(table: pd.DataFrame, cases: list[str]) -> pd.DataFrame:
+    marked = table["case"].isin(cases)
+    table.loc[marked, "warnings"] = "above_roof;power_limited"
+    return table
+
+
+def test_rows_under_the_power_limit_have_a_floor_and_a_repeatability_of_their_own():
+    table = processes(np.random.default_rng(12), 5, shift=0.001, noise=0.0)
+    wild = [str(case) for case in range(1, 60, 6)]
+    shifted = table["case"].isin(wild) & (table["process"] == 3)
+    for column in ("mean_us", "time_us_p50"):
+        table.loc[shifted, column] *= 1.04
+    limit(table, wild)
+    effects = aa_stats.pair_effects(table, 0.0)
+    assert max(entry["measured"] for entry in aa_stats.floor_classes(effects)) < 0.01
+    limited = aa_stats.limited_class(effects)
+    assert (limited["rows"], limited["source"]) == (10, "measured")
+    assert limited["measured"] == pytest.approx(0.04, abs=0.01)
+    repeats = aa_stats.repeatability(table)
+    assert repeats["free"]["share"] == 1.0
+    assert repeats["power_limited"]["share"] == 0.0
 
 
 # Calls
@@ -231,14 +255,14 @@ def test_nothing_ok_gives_no_calls_and_default_floors():
     assert [entry["floor"] for entry in floors(table)] == [0.05, 0.02, 0.01]
     summary = aa_stats.summarise_calls(aa_stats.judge_pairs(table, effects, 0.0), 2)
     assert (summary["pairs"], summary["per_thousand"]) == (0, None)
-    assert aa_stats.repeatability(table)["share"] is None
+    assert aa_stats.repeatability(table)["free"]["share"] is None
 
 
 def test_repeatability_counts_rows_of_ten_microseconds_and_longer():
     table = processes(np.random.default_rng(11), 3, shift=0.0, noise=0.0)
     off = (table["process"] == 2) & (table["case"].isin(["0", "1"]))
     table.loc[off, "time_us_p50"] *= 1.02
-    found = aa_stats.repeatability(table)
+    found = aa_stats.repeatability(table)["free"]
     assert (found["rows"], found["pairs"]) == (40, 120)  # a third takes 5 us
     assert found["share"] == pytest.approx(39 / 40)
     assert found["share_of_pairs"] == pytest.approx(118 / 120)
@@ -446,6 +470,7 @@ def floor_record(**changes: object) -> dict[str, object]:
         "processes": 5,
         "rows": 61,
         "classes": classes,
+        "power_limited": {"floor": 0.06, "source": "measured", "pairs": 60},
     } | changes
 
 
@@ -473,6 +498,7 @@ def test_a_run_records_the_floor_and_where_it_came_from(tmp_path, monkeypatch):
     kept = sweep_meta(tmp_path, monkeypatch)["noise_floor"]
     assert noise_classes({"noise_floor": kept}) == ((10.0, 0.031), (100.0, 0.022), (np.inf, 0.01))
     assert [entry["source"] for entry in kept["classes"]] == ["measured", "measured", "default"]
+    assert recorded_noise_floor({"noise_floor": kept}).power_limited == 0.06
     assert kept["measured_utc"] == "2001-02-03T04:05:06Z"
     assert (kept["gpu_id"], kept["processes"], kept["rows"]) == ("aa", 5, 61)
 
@@ -488,7 +514,9 @@ def test_a_run_records_the_floor_and_where_it_came_from(tmp_path, monkeypatch):
         floor_record(classes=[{"below_us": None, "floor": "x", "source": "measured"}]),
         floor_record(classes=[{"below_us": None, "floor": -1, "source": "measured"}]),
         floor_record(classes=[7]),
+        floor_record(power_limited={"floor": -0.1, "source": "measured"}),
         {key: value for key, value in floor_record().items() if key != "driver"},
+        {key: value for key, value in floor_record().items() if key != "power_limited"},
     ],
 )
 def test_a_broken_floor_costs_one_line(tmp_path, monkeypatch, capsys, broken):
