@@ -25,9 +25,11 @@ _FLOPS_PER_BYTE = 200.0
 _LAUNCH_US = 4.0
 _SHORT_US, _LONG_US = 10.0, 100.0
 
-# Means of one H200's processes: imports, context and calibration; check and rounds of one row.
-_START_S = 7.0
-_ROW_S = 0.2
+# Means of one H200's processes: the first one's imports and compilations; of each, context and
+# calibration; check and rounds of one row.
+_FIRST_S = 10.0
+_START_S = 3.0
+_ROW_S = 0.18
 
 
 def choose(units: Sequence[Unit], least_rows: int = LEAST_ROWS) -> list[Unit]:
@@ -67,7 +69,7 @@ def count_rows(units: Sequence[Unit]) -> int:
 
 def estimate_s(units: Sequence[Unit], processes: int) -> float:
     """Return the seconds that `processes` times `units` should take on an H200, no promise."""
-    return processes * (_START_S + _ROW_S * count_rows(units))
+    return _FIRST_S + processes * (_START_S + _ROW_S * count_rows(units))
 
 
 def _repeatable(unit: Unit) -> Unit:

@@ -12,11 +12,11 @@ import pandas as pd
 from scipy import stats
 
 from harness.results import Run
+from harness.roofs import CURVES, DRIFT_FROM_US
 
 # A gap that no case in progress explains: the run was stopped and went on later.
 PAUSE_S = 120.0
 MAX_POINTS = 4000  # more than a panel has pixels
-CURVES = ("copy", "read", "write")
 _CASE = ["op", "case", "distribution", "dtype", "math_mode"]
 _CONFIDENCE = 0.99
 
@@ -132,18 +132,17 @@ def _trend(run: Run, rounds: pd.DataFrame) -> Trend | None:
 def _roofs(meta: Mapping[str, Any]) -> pd.DataFrame:
     """Return the roofs' change from start to end; empty where the end was not measured."""
     start, end = meta.get("roofs") or {}, meta.get("roofs_end") or {}
-    tick_us = float(start.get("tick_us") or 0.0)
     lines: list[tuple[str, float, float, bool]] = []
     for kind in CURVES:
         later = {float(size): time for size, time in end.get("curves_us", {}).get(kind, [])}
         for size, time_us in start.get("curves_us", {}).get(kind, []):
             end_us = later.get(float(size))
             if end_us:
-                within = abs(end_us - time_us) <= 2 * tick_us
-                lines.append((kind, float(size), 100.0 * (time_us / end_us - 1.0), within))
+                percent = 100.0 * (time_us / end_us - 1.0)
+                lines.append((kind, float(size), percent, time_us < DRIFT_FROM_US))
     for dtype, rate in start.get("matrix_tflops", {}).items():
         if rate and dtype in end.get("matrix_tflops", {}):
             percent = 100.0 * (end["matrix_tflops"][dtype] / rate - 1.0)
             lines.append((f"matrix {dtype}", math.nan, percent, False))
-    table: pd.DataFrame = pd.DataFrame(lines, columns=["kind", "bytes", "pct", "ticks"])
+    table: pd.DataFrame = pd.DataFrame(lines, columns=["kind", "bytes", "pct", "small"])
     return table

@@ -139,7 +139,7 @@ def roofs_panel(roofs: pd.DataFrame, figure: Figure, bottom: float, height: floa
     if len(curves):
         for kind, part in curves.groupby("kind", sort=False):
             shade, marker = _ROOF_MARKS[str(kind)]
-            for within, some in part.groupby("ticks"):
+            for within, some in part.groupby("small"):
                 face = "white" if within else shade
                 axes.plot(
                     some["bytes"], some["pct"], marker, color=shade, markerfacecolor=face, ms=4

@@ -28,7 +28,7 @@ def numbers(drift: Drift) -> list[str]:
         watts = drift.watch["watts"]
         pieces.append(f"power {watts.min():.0f} to {watts.max():.0f} W")
     if len(drift.roofs):
-        sure = drift.roofs[~drift.roofs["ticks"].astype(bool)]
+        sure = drift.roofs[~drift.roofs["small"].astype(bool)]
         if sure.empty:
             pieces.append("roofs unchanged")
         else:
@@ -57,7 +57,7 @@ def notes_of(run: Run, drift: Drift) -> list[str]:
         more = ", ..." if len(drift.pauses) > 4 else ""
         notes.append(f"dashed: where the run was stopped, cut out ({cut}{more})")
     if len(drift.roofs):
-        notes.append("roofs: above 0 is faster at the end, hollow is within two timer ticks")
+        notes.append("roofs: above 0 is faster at the end, hollow is latency, below 10 us")
     reasons = drift.watch["reasons"] if "reasons" in drift.watch else pd.Series(dtype="str")
     known = reasons[reasons != ""]
     counts = Counter(name for text in known for name in text.split(";") if name != "none")
