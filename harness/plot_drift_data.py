@@ -37,8 +37,8 @@ class Drift:
     rounds: row, minutes, sm_mhz (NaN unknown), deviation_pct from the row's own mean (NaN for
     rows that are launch-bound or not ok). watch: read_watch's columns and minutes, between the
     first and the last round. pauses: minute and cut out seconds of each. roofs: kind, bytes (NaN
-    for a matrix rate), pct (rate at the end over the start), ticks (is the difference within two
-    timer ticks).
+    for a matrix rate), pct (rate at the end over the start), small (shorter than
+    DRIFT_FROM_US: latency, not a rate).
     """
 
     rounds: pd.DataFrame
