@@ -167,6 +167,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 1 << 62:
+        raise argparse.ArgumentTypeError(f"{text}: wanted a whole number from 0 to 2^62 - 1")
+    return value
+
+
 def _share(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1:
@@ -177,7 +184,7 @@ def _share(text: str) -> float:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=int, default=0, help="CUDA device index (default 0)")
     parser.add_argument("--out", type=Path, help="the run's folder (default results/<gpu>/<time>)")
-    parser.add_argument("--seed", type=int, default=20240117, help="seed of the inputs")
+    parser.add_argument("--seed", type=_seed, default=20240117, help="seed of the inputs")
     parser.add_argument(
         "--timeout",
         type=_positive,

@@ -21,6 +21,7 @@ from harness.compare_checks import (
     noise_floor_labels,
     refuse_other_cache,
     refuse_other_gpu,
+    refuse_other_rounds,
     refuse_unfinished,
 )
 from harness.compare_rows import join_rows, judge, mark_changes
@@ -97,6 +98,8 @@ def compare_runs(
     """
     refuse_unfinished(base, "base")
     refuse_unfinished(new, "new")
+    refuse_other_rounds(base)
+    refuse_other_rounds(new)
     cross_device = refuse_other_gpu(base, new, force)
     on = [*KEY, "dims"]
     rows = join_rows(base.rows, new.rows, on)
@@ -107,10 +110,11 @@ def compare_runs(
             f"{'/'.join(on)} is in both; compare runs of the same cases"
         )
     labels = cross_device + refuse_other_cache(rows, both, force)
-    recorded = [recorded_noise_floor(run.meta) for run in (base, new)]
-    floor = [f for f in recorded if f is not None]
     if noise_floor is not None:
         floor = [stats.NoiseFloor(((np.inf, noise_floor),), noise_floor)]
+    else:
+        recorded = [recorded_noise_floor(run.meta) for run in (base, new)]
+        floor = [f for f in recorded if f is not None]
     labels += card_labels(base, new) + noise_floor_labels(base, new, noise_floor, bool(floor))
     tick = max(_tick_us(base), _tick_us(new))
     judge(rows, (base.rounds, new.rounds), floor, least_effect, tick)
@@ -134,6 +138,7 @@ def compare_sides(
     The sides ran in the same interleaved rounds, so no floor between processes applies unless
     given. Raises ComparisonRefused when a side has no headline row or two for one case.
     """
+    refuse_other_rounds(run)
     parts = []
     for backend in (vs, side):
         mask = (run.rows["backend"] == backend) & run.rows["headline"].fillna(False)
@@ -157,6 +162,10 @@ def compare_sides(
         _tick_us(run),
     )
     rows["changed"] = ""
+    if not (rows["verdict"] != "").any():
+        raise ComparisonRefused(
+            f"{run.path} has no timed row of {side} or {vs}; nothing to compare"
+        )
     return Comparison(vs, side, rows, ())
 
 
@@ -170,25 +179,44 @@ def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     if recorded is None:
         return ()
     if isinstance(recorded, int | float):
-        return ((np.inf, float(recorded)),)
-    classes = recorded.get("classes", []) if isinstance(recorded, Mapping) else recorded
-    pairs = [
-        (np.inf if c.get("below_us") is None else float(c["below_us"]), float(c["floor"]))
-        for c in classes
-    ]
+        return ((np.inf, _floor(recorded)),)
+    try:
+        classes = recorded.get("classes", []) if isinstance(recorded, Mapping) else recorded
+        pairs = [
+            (np.inf if c.get("below_us") is None else float(c["below_us"]), _floor(c["floor"]))
+            for c in classes
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise _unusable_floor(recorded) from None
     return tuple(sorted(pairs))
 
 
 def recorded_noise_floor(meta: Mapping[str, Any]) -> stats.NoiseFloor | None:
     """Return a run's A/A noise floor, None if unrecorded.
 
-    Beside its classes meta's noise_floor may hold {"power_limited": {"floor": 0.05}}.
+    Beside its classes meta's noise_floor may hold {"power_limited": {"floor": 0.05}}. Raises
+    ComparisonRefused, as noise_classes does, for a record that is no floor.
     """
     classes = noise_classes(meta)
     if not classes:
         return None
     limited = meta_value(meta, "noise_floor.power_limited.floor")
-    return stats.NoiseFloor(classes, stats.DEFAULT_LIMITED_FLOOR if limited is None else limited)
+    limited = stats.DEFAULT_LIMITED_FLOOR if limited is None else _floor(limited)
+    return stats.NoiseFloor(classes, limited)
+
+
+def _floor(value: Any) -> float:
+    """A relative floor; one of 1 or more, or NaN, would hide every difference."""
+    if isinstance(value, int | float) and 0 <= value < 1:
+        return float(value)
+    raise _unusable_floor(value)
+
+
+def _unusable_floor(value: Any) -> ComparisonRefused:
+    return ComparisonRefused(
+        f"a run's meta.json says noise_floor {value!r}, want shares of 1 as `bench --aa` records "
+        "them; give --noise-floor, or set it to null"
+    )
 
 
 def _tick_us(run: Run) -> float:

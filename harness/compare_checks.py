@@ -25,6 +25,10 @@ _TOOLS_OF = {
 }
 
 
+# A mean and the middle of its interval differ by the order of adding alone.
+_SAME_MEAN = 1e-6
+
+
 class ComparisonRefused(Exception):  # noqa: N818  # an outcome with its own exit code
     """The runs cannot be compared; the text is one line that says why and what to do."""
 
@@ -42,6 +46,28 @@ def refuse_unfinished(run: Run, name: str) -> None:
         )
     if run.rows.empty:
         raise ComparisonRefused(f"{name} ({run.path}) has no rows; run the benchmark again")
+
+
+def refuse_other_rounds(run: Run) -> None:
+    """Raise ComparisonRefused when rounds.csv does not belong to the rows of bench.csv.
+
+    Rounds name rows by their position: a bench.csv that was sorted or has lost lines would
+    otherwise be judged by the rounds of other rows. Each ok row's rounds must be as many as it
+    says, and have the middle of its interval as their mean.
+    """
+    ok = run.rows[run.rows["status"] == "ok"]
+    found = run.rounds.groupby("row")["mean_us"].agg(["size", "mean"]).reindex(ok.index)
+    middle = (ok["ci_low_us"] + ok["ci_high_us"]) / 2
+    n_rounds = ok["n_rounds"].astype("float64")
+    few = n_rounds.notna() & (found["size"].fillna(0) != n_rounds)
+    off = middle.notna() & ((found["mean"] / middle - 1).abs() > _SAME_MEAN)
+    wrong = ok.index[(few | off).to_numpy(dtype=bool)]
+    if len(wrong):
+        raise ComparisonRefused(
+            f"{run.path}: the rounds of {len(wrong)} of {len(ok)} ok rows in rounds.csv are not "
+            f"those of bench.csv (first: line {wrong[0] + 2}); was a file sorted or cut? Copy the "
+            "run again"
+        )
 
 
 def refuse_other_gpu(base: Run, new: Run, force: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,7 @@ def read_csv(
             f"{path} lacks the column {', '.join(missing)}; schema {SCHEMA_VERSION} wants "
             f"{len(columns)} columns: was it written by this harness?"
         )
+    refuse_cut_lines(path, text, len(header))
     # Columns that this version does not know are kept as text. Floats go through Python's own
     # parser: the CSV reader's default is off by a last bit in some pandas versions.
     dtypes: dict[str, Any] = {name: kinds.get(name, "str") for name in header}
@@ -81,6 +83,18 @@ def read_csv(
         raise ResultsError(
             f"{path} does not parse: {' '.join(str(error).split())}; repair or copy it again"
         ) from error
+
+
+def refuse_cut_lines(path: Path, text: bytes, n_cells: int) -> None:
+    """Raise ResultsError for the first line without `n_cells` cells: its row would read as one
+    whose last columns are unknown."""
+    lines = csv.reader(io.StringIO(text.decode("utf-8-sig", errors="replace")))
+    for number, cells in enumerate(lines, 1):
+        if cells and len(cells) != n_cells:
+            raise ResultsError(
+                f"{path}: line {number} has {len(cells)} cells, want {n_cells}; repair or copy it "
+                "again"
+            )
 
 
 def _number(cell: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,7 @@ def recorded_floor(gpu_name: str, flush: str) -> dict[str, Any] | None:
 def _checked(entry: Mapping[str, Any]) -> dict[str, Any]:
     """One class as meta.json keeps it. Raises on anything that is not a usable floor."""
     below, floor = entry["below_us"], float(entry["floor"])
-    if not (math.isfinite(floor) and floor >= 0):
+    if not 0 <= floor < 1:
         raise ValueError(f"floor {floor} is not a share")
     return {
         "below_us": None if below is None else float(below),

@@ -119,6 +119,7 @@ def read_run(path: Path | str) -> Run:
     # The row in progress may have rounds already; its bench.csv line is what makes it a row.
     rounds = rounds[rounds["row"] < len(rows)].reset_index(drop=True)
     _refuse_duplicates(folder / BENCH_NAME, rows)
+    _refuse_impossible_times(folder / BENCH_NAME, rows)
     return Run(folder, rows, rounds, meta, bench_torn)
 
 
@@ -171,6 +172,18 @@ def _read_rows(path: Path, text: bytes, meta: dict[str, Any]) -> pd.DataFrame:
             f"{path}: status {bad[0]!r} is not one of {', '.join(STATUSES)}; repair the file"
         )
     return rows
+
+
+def _refuse_impossible_times(path: Path, rows: pd.DataFrame) -> None:
+    ok = rows[rows["status"] == "ok"]
+    bad = ok[~(ok["time_us_p50"] > 0)]
+    if len(bad):
+        first = bad.iloc[0]
+        raise ResultsError(
+            f"{path}: the ok row {first['op']} {first['case']} {first['dtype']} "
+            f"{first['backend']} has the time {first['time_us_p50']}, want one above 0; copy the "
+            "run again"
+        )
 
 
 def _refuse_duplicates(path: Path, rows: pd.DataFrame) -> None:
