@@ -1,0 +1,84 @@
+"""Runs that were edited after they were measured: refused in words, never compared by guess."""
+
+from __future__ import annotations
+
+import csv
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from fixtures import synthetic_run as synthetic
+
+from harness.compare import ComparisonRefused, compare_runs, compare_sides
+from harness.registry import REPOSITORY
+from harness.results import ResultsError, read_run
+
+REFERENCE = REPOSITORY / "results" / "nvidia-h200" / "reference"
+
+
+def reference_copy(tmp_path: Path) -> Path:
+    copy = tmp_path / "copy"
+    shutil.copytree(REFERENCE, copy)
+    return copy
+
+
+@pytest.mark.parametrize("drop", [slice(10, 13), slice(1, 2)])
+def test_a_run_that_lost_lines_is_not_judged_by_the_rounds_of_others(tmp_path: Path, drop) -> None:
+    copy = reference_copy(tmp_path)
+    lines = (copy / "bench.csv").read_text().splitlines(keepends=True)
+    del lines[drop]
+    (copy / "bench.csv").write_text("".join(lines))
+    with pytest.raises(ComparisonRefused, match=r"rounds of \d+ of \d+ ok rows"):
+        compare_runs(read_run(REFERENCE), read_run(copy))
+
+
+def test_a_sorted_run_is_not_judged_by_the_rounds_of_others(tmp_path: Path) -> None:
+    copy = reference_copy(tmp_path)
+    header, *lines = (copy / "bench.csv").read_text().splitlines(keepends=True)
+    (copy / "bench.csv").write_text(header + "".join(sorted(lines, reverse=True)))
+    with pytest.raises(ComparisonRefused, match="was a file sorted or cut"):
+        compare_sides(read_run(copy))
+
+
+def test_a_line_cut_in_the_middle_is_refused(tmp_path: Path) -> None:
+    copy = reference_copy(tmp_path)
+    lines = (copy / "bench.csv").read_text().splitlines(keepends=True)
+    lines[27] = lines[27].partition(",ok,")[0] + ",ok\n"
+    (copy / "bench.csv").write_text("".join(lines))
+    with pytest.raises(ResultsError, match=r"line 28 has \d+ cells, want 57"):
+        read_run(copy)
+
+
+def test_an_ok_row_without_a_possible_time_is_refused(tmp_path: Path) -> None:
+    copy = reference_copy(tmp_path)
+    with (copy / "bench.csv").open(newline="") as file:
+        header, first, *others = csv.reader(file)
+    first[header.index("time_us_p50")] = "-5.0"
+    with (copy / "bench.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, first, *others])
+    with pytest.raises(ResultsError, match=r"has the time -5\.0, want one above 0"):
+        read_run(copy)
+
+
+@pytest.mark.parametrize(
+    "floor",
+    [
+        "abc",
+        [1],
+        50,
+        -0.5,
+        {"classes": "x"},
+        {"classes": [{"below_us": 10}]},
+        {"classes": [{"below_us": None, "floor": math.nan}]},
+        {"classes": [{"below_us": None, "floor": 0.01}], "power_limited": {"floor": "x"}},
+    ],
+)
+def test_an_unusable_noise_floor_is_refused_in_words(tmp_path: Path, floor: object) -> None:
+    table = synthetic.rows()
+    base = synthetic.write(tmp_path / "base", table, synthetic.meta())
+    new = synthetic.write(tmp_path / "new", table, synthetic.meta())
+    new.meta["noise_floor"] = floor
+    with pytest.raises(ComparisonRefused, match="noise_floor"):
+        compare_runs(base, new)
+    assert compare_runs(base, new, noise_floor=0.02).count("SLOWER") == 0
