@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .crosscheck_rows import OFFSET_BOUND_US, Judged, Verdict
 
@@ -17,7 +18,7 @@ def render(verdict: Verdict, timer: str, console: Console) -> None:
     table.add_column("within")
     for judged in verdict.rows:
         row = judged.row
-        table.add_row(
+        cells = (
             row.op,
             row.case,
             row.dtype,
@@ -30,6 +31,8 @@ def render(verdict: Verdict, timer: str, console: Console) -> None:
             _number(judged.bound_us),
             _within(judged),
         )
+        # Not markup: a reason may hold brackets.
+        table.add_row(*(Text(cell) for cell in cells))
     console.print(table)
     console.print(summary(verdict, timer), markup=False)
 

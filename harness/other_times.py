@@ -10,6 +10,7 @@ import time
 import warnings
 
 from .clock import CudaEventClock, Launch, no_garbage_collection
+from .stream_order import keeping_the_stream
 
 _GRAPH_LAUNCHES = 20
 _GRAPH_REPLAYS = 5
@@ -28,7 +29,7 @@ def graph_us(clock: CudaEventClock, launch: Launch) -> float:
     graph = torch.cuda.CUDAGraph()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with torch.cuda.graph(graph):
+        with keeping_the_stream(), torch.cuda.graph(graph):
             for _ in range(_GRAPH_LAUNCHES):
                 launch()
     if any("graph is empty" in str(warning.message).lower() for warning in caught):

@@ -72,8 +72,8 @@ WAIT_VARIABLE = "CVT_WAIT"
 def wait_until_wanted() -> None:
     """In a worker that was started ahead of its turn: import what takes seconds, then wait for a
     line on standard input. The GPU is not touched before; somebody else may be timing on it."""
-    if os.environ.get(WAIT_VARIABLE):
-        sys.stdin.readline()
+    if os.environ.get(WAIT_VARIABLE) and not sys.stdin.readline():
+        sys.exit(0)  # the parent is gone
 
 
 _PR_SET_PDEATHSIG = 1

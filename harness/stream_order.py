@@ -6,7 +6,8 @@ there would look instantly fast, and its answer would still be right once everyt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -81,12 +82,24 @@ def captures_unjoined(launch: Callable[[], Any]) -> bool:
     import torch
 
     try:
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        with keeping_the_stream(), torch.cuda.graph(torch.cuda.CUDAGraph()):
             launch()
     except RuntimeError as error:
         torch.cuda.synchronize()
         return is_unjoined(error)
     return False
+
+
+@contextmanager
+def keeping_the_stream() -> Iterator[None]:
+    """Within, a stream capture may fail: torch then leaves its own capture stream current."""
+    import torch
+
+    stream = torch.cuda.current_stream()
+    try:
+        yield
+    finally:
+        torch.cuda.set_stream(stream)
 
 
 def is_unjoined(error: BaseException) -> bool:

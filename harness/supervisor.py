@@ -101,8 +101,8 @@ class Supervisor:
         if self._process is not None and self._process.poll() is None and not self._waits:
             return self.gpu
         if self._waits:
-            self._send("")
             self._waits = False
+            self._send("")
         else:
             self._spawn({})
         ready = self._next("start", _START_TIMEOUT_S)

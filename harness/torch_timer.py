@@ -1,4 +1,4 @@
-"""The batch timer without the CUDA extension: what csrc/batch_timer.cu does, by torch calls.
+"""The batch timer without the CUDA extension: what csrc/batch_timer.cpp does, by torch calls.
 
 Slower for the host, and without stamps of the SM clock; times mean the same.
 """

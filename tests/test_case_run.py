@@ -215,3 +215,20 @@ def test_a_run_against_itself_skips_what_an_ordinary_run_has_checked(run):
 def test_every_row_names_its_flush(run, flush, cache):
     row = run(flush=flush, cuda=good)["cuda"]
     assert (row["flush"], row["cache"]) == (flush, cache)
+
+
+def test_a_capture_that_fails_leaves_the_current_stream_as_it_was(monkeypatch):
+    from harness import stream_order
+
+    current = ["worker's"]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[0])
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: current.__setitem__(0, stream))
+
+    def capture_that_fails() -> None:
+        with stream_order.keeping_the_stream():
+            current[0] = "capture's"
+            raise RuntimeError("unjoined")
+
+    with pytest.raises(RuntimeError, match="unjoined"):
+        capture_that_fails()
+    assert current == ["worker's"]

@@ -504,3 +504,12 @@ def test_a_timer_that_fails_in_the_worker_exits_2(monkeypatch, capsys, tmp_path)
     )
     assert cli.main(["crosscheck", "--timer", "proton", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.strip() == "error: Proton cannot profile here"
+
+
+def test_a_reason_with_brackets_is_printed_as_it_is():
+    from harness.crosscheck_view import render
+
+    odd = replace(agreeing(5)[0], status="error", reason="cannot open [/tmp/x]", ours_us=None)
+    console = Console(width=240, record=True, file=io.StringIO())
+    render(judge([odd], OVERHEAD_US), "nvbench", console)
+    assert "cannot open [/tmp/x]" in console.export_text()
