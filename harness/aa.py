@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import time
@@ -17,6 +16,7 @@ import pandas as pd
 
 from . import aa_stats
 from .aa_subset import LEAST_PROCESSES, PROCESSES
+from .clock import smallest_step_us
 from .console import Progress, interruptible
 from .gpu_watch import GpuWatch
 from .machine import gpu_slug, public_gpu_facts, timestamp
@@ -33,7 +33,6 @@ TABLE_NAME, RECORD_NAME = "aa.csv", "aa.json"
 MOST_CALLED_PER_THOUSAND = 1.0
 # Above this a float32 of milliseconds no longer resolves the timer's ticks.
 _TICK_BELOW_US = 100.0
-_STEP_US = 1e-4
 
 
 @dataclass
@@ -129,7 +128,7 @@ class _Measurement:
         for event in events:
             means = [values[0] for values in event["rounds"]]
             self._lines.append(aa_stats.table_line(self.finished, event["row"], means))
-        self.tick_us = min(self.tick_us, _smallest_step_us(events))
+        self.tick_us = min(self.tick_us, _tick_us(events))
         self.finished += 1
 
     @property
@@ -236,11 +235,10 @@ def _few_called(record: dict[str, Any]) -> bool:
     return per_thousand is not None and per_thousand <= MOST_CALLED_PER_THOUSAND
 
 
-def _smallest_step_us(events: Sequence[Event]) -> float:
-    """The timer's tick, by the rule of CudaEventClock.calibrate; infinite when nothing shows it."""
-    samples = {t for e in events for batch in e["samples"] for t in batch if t < _TICK_BELOW_US}
-    steps = (b - a for a, b in itertools.pairwise(sorted(samples)))
-    return min((step for step in steps if step > _STEP_US), default=math.inf)
+def _tick_us(events: Sequence[Event]) -> float:
+    """The timer's tick as the samples show it; infinite when they do not."""
+    samples = (t for e in events for batch in e["samples"] for t in batch if t < _TICK_BELOW_US)
+    return smallest_step_us(samples) or math.inf
 
 
 def _refuse_used(folder: Path) -> None:

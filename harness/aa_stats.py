@@ -90,14 +90,13 @@ def pair_effects(table: pd.DataFrame, tick_us: float) -> pd.DataFrame:
     ok = table[table["status"] == "ok"]
     means = _by_process(table, ok, "mean_us")
     times = ok.groupby(ROW)["time_us_p50"].median().reindex(means.index).to_numpy(dtype=float)
-    marked = ok["warnings"].str.contains(POWER_LIMITED)
-    limited = marked.groupby([ok[column] for column in ROW]).any().reindex(means.index)
+    limited = _limited(ok, means.index)
     parts = []
     for base, new in itertools.combinations(means.columns, 2):
         part = pd.DataFrame(index=means.index)
         part["base"], part["new"], part["time_us"] = base, new, times
         part["below_us"] = _class_of(times)
-        part["limited"] = limited.to_numpy(dtype=bool)
+        part["limited"] = limited.to_numpy()
         part["effect"] = np.abs(np.log(means[new] / means[base]))
         parts.append(part[part["effect"].notna()].reset_index())
     effects: pd.DataFrame = pd.concat(parts, ignore_index=True)
@@ -110,6 +109,12 @@ def _by_process(table: pd.DataFrame, ok: pd.DataFrame, column: str) -> pd.DataFr
     wide = ok.pivot(index=ROW, columns="process", values=column)
     whole: pd.DataFrame = wide.reindex(columns=sorted(table["process"].unique()))
     return whole
+
+
+def _limited(ok: pd.DataFrame, index: pd.Index[Any]) -> pd.Series[bool]:
+    """For each row of `index`: did the power limit hold its clock down in any process?"""
+    marked = ok["warnings"].str.contains(POWER_LIMITED)
+    return marked.groupby([ok[column] for column in ROW]).any().reindex(index).astype(bool)
 
 
 def _class_of(times_us: Any) -> Any:
@@ -222,9 +227,7 @@ def repeatability(table: pd.DataFrame, worst: int = 5) -> dict[str, Any]:
     ok = table[table["status"] == "ok"]
     medians = _by_process(table, ok, "time_us_p50")
     medians = medians[(medians.median(axis=1) >= REPEATABLE_FROM_US) & (medians.count(axis=1) > 1)]
-    marked = ok["warnings"].str.contains(POWER_LIMITED)
-    limited = marked.groupby([ok[column] for column in ROW]).any().reindex(medians.index)
-    limited = limited.fillna(False).astype(bool)
+    limited = _limited(ok, medians.index)
     return {
         "from_us": REPEATABLE_FROM_US,
         "within": REPEATABLE,

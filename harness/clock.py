@@ -13,7 +13,7 @@ import gc
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -182,9 +182,17 @@ class CudaEventClock:
 
     def calibrate(self) -> None:
         """Set `tick_us` to the smallest step seen between different samples of a short launch."""
-        samples = sorted(set(self.batch(lambda: None, MAX_BATCH).samples_us))
-        steps = [b - a for a, b in itertools.pairwise(samples) if b - a > 1e-4]
-        self.tick_us = min(steps) if steps else self.tick_us
+        step_us = smallest_step_us(self.batch(lambda: None, MAX_BATCH).samples_us)
+        self.tick_us = step_us or self.tick_us
+
+
+def smallest_step_us(samples_us: Iterable[float]) -> float | None:
+    """The smallest step between different samples, the timer's tick; None when all are equal.
+
+    Less than a ten-thousandth of a microsecond is rounding: times come as float32 milliseconds.
+    """
+    steps = [b - a for a, b in itertools.pairwise(sorted(set(samples_us))) if b - a > 1e-4]
+    return min(steps, default=None)
 
 
 @contextmanager

@@ -100,10 +100,7 @@ def block_means(values: ArrayLike) -> Floats:
     (the method of batch means).
     """
     rounds = np.asarray(values, dtype=np.float64).ravel()
-    if rounds.size <= MOST_BLOCKS:
-        return rounds
-    block = np.arange(rounds.size) * MOST_BLOCKS // rounds.size
-    return np.asarray(np.bincount(block, rounds) / np.bincount(block), dtype=np.float64)
+    return _blocks(np.zeros(rounds.size, dtype=np.int64), rounds)[1]
 
 
 def mean_interval(

@@ -169,9 +169,8 @@ def test_work_on_a_stream_that_waits_for_nothing_is_caught(clock, own_stream, n)
     assert leaves(clock, problem, launch) == EARLY
 
 
-@pytest.mark.parametrize("n", [1, 4096, 1 << 24, 1 << 28])
-def test_work_that_nobody_waits_for_is_caught(clock, own_stream, n):
-    problem, bound = bound_problem("vector_add", Case({"N": n}), "f32", "cuda")
+def forked_and_left(bound):
+    """A launch whose work runs on a stream that nobody waits for."""
     rogue = torch.cuda.Stream()
 
     def launch() -> None:
@@ -179,6 +178,13 @@ def test_work_that_nobody_waits_for_is_caught(clock, own_stream, n):
         with torch.cuda.stream(rogue):
             bound.call()
 
+    return launch
+
+
+@pytest.mark.parametrize("n", [1, 4096, 1 << 24, 1 << 28])
+def test_work_that_nobody_waits_for_is_caught(clock, own_stream, n):
+    problem, bound = bound_problem("vector_add", Case({"N": n}), "f32", "cuda")
+    launch = forked_and_left(bound)
     assert leaves(clock, problem, launch) == LATE
 
 
@@ -202,13 +208,7 @@ def test_a_graph_that_captured_nothing_is_refused(clock, own_stream):
 
 def test_a_graph_with_unjoined_work_is_refused_and_the_next_one_works(clock, own_stream):
     problem, bound = bound_problem("vector_add", Case({"N": 1 << 20}), "f32", "cuda")
-    rogue = torch.cuda.Stream()
-
-    def launch() -> None:
-        rogue.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(rogue):
-            bound.call()
-
+    launch = forked_and_left(bound)
     with pytest.raises(RuntimeError, match="unjoined"):
         graph_us(clock, launch)
     torch.cuda.synchronize()
