@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .console import Progress
-from .machine import software_facts, source_facts
 from .plan import Unit
 from .registry import REPOSITORY, Registry
 from .rows import RowMaker
 from .run_writer import RunWriter
 from .supervisor import Supervisor
-from .sweep import SweepOptions, is_written, request_for, write_new
+from .sweep import SweepOptions, is_written, request_for, run_meta, write_new
 
 _MAX_ELEMENTS = 1 << 17
 _COMPILE_TIMEOUT_S = 300
@@ -67,8 +66,7 @@ def run_checks(
 ) -> Found:
     """Check `units` on the CPU into `run_dir`."""
     found = Found(Counter())
-    meta = {"gpu": {"name": "none"}, **software_facts(), "seed": options.seed}
-    meta |= source_facts(registry, tuple(dict.fromkeys(u.spec.stem for u in units)))
+    meta = run_meta(registry, units, options, {"name": "none"})
     maker = RowMaker(registry, meta["gpu"], options.device, roofs=None)
     with (
         RunWriter.create(run_dir, meta, resume=resume) as writer,

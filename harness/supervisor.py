@@ -112,6 +112,8 @@ class Supervisor:
     def _spawn(self, environment: dict[str, str]) -> None:
         self.restarts += 1
         self._lines = queue.Queue()
+        # A wait that the user's own environment asks for would never end: nobody sends the line.
+        inherited = {name: v for name, v in os.environ.items() if name != WAIT_VARIABLE}
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
@@ -119,7 +121,7 @@ class Supervisor:
             text=True,
             # A session of its own: Ctrl-C is the parent's to answer, after the case in hand.
             start_new_session=True,
-            env=os.environ
+            env=inherited
             | {"CVT_DEVICE": str(self._device), "PYTHONPATH": _import_path()}
             | environment,
         )

@@ -11,6 +11,8 @@ def say(event: str, **facts: object) -> None:
     print(json.dumps({"event": event, **facts}), flush=True)
 
 
+if os.environ.get("CVT_WAIT"):
+    sys.stdin.readline()
 say("ready", gpu={"name": "Fake GPU"})
 for line in sys.stdin:
     message = json.loads(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -155,6 +156,22 @@ def test_a_used_folder_is_refused_and_resumed_without_repeating_a_row(tmp_path):
     resumed = harness(*arguments, "--resume", CUDA_VISIBLE_DEVICES="")
     assert resumed.returncode == 0, resumed.stderr
     assert (tmp_path / "run" / "bench.csv").read_text() == before
+
+
+def test_without_a_gpu_the_flush_is_recorded_and_kept_by_a_resume(tmp_path):
+    pytest.importorskip("triton")
+    out = tmp_path / "run"
+    arguments = ["bench", "--op", "vector_add", "--case", "N<=31", "--backend", "cuda"]
+    arguments += ["--no-plots", "--out", str(out), "--flush", "write"]
+    assert harness(*arguments, CUDA_VISIBLE_DEVICES="").returncode == 0
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    meta = json.loads(written["meta.json"])
+    assert (meta["flush"], meta["settings"], meta["device"]) == ("write", "default", 0)
+    other = harness(*arguments[:-1], "none", "--resume", CUDA_VISIBLE_DEVICES="")
+    assert other.returncode == 2
+    assert other.stderr.count("\n") == 1
+    assert "flush 'write', this is 'none'" in other.stderr
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 
 
 def test_the_resume_command_repeats_what_was_asked(monkeypatch, tmp_path):

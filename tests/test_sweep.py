@@ -15,6 +15,7 @@ import pytest
 from harness import sweep
 from harness.console import Progress
 from harness.plan import Filters, plan
+from harness.protocol import WAIT_VARIABLE
 from harness.registry import REPOSITORY, Registry
 from harness.results import read_run
 from harness.supervisor import Supervisor
@@ -48,6 +49,16 @@ def test_every_contender_of_every_case_gets_a_row(tmp_path):
     assert (ok.speedup_vs_torch == 1.0).all()
     assert (ok.roof_us > 0).all()
     assert len(done.rounds) == 2 * len(ok)
+
+
+def test_a_wait_in_the_users_environment_is_not_the_workers(tmp_path, monkeypatch):
+    monkeypatch.setenv(WAIT_VARIABLE, "1")
+    supervisor = Supervisor(module="tests.fake_worker")
+    with supervisor:
+        assert supervisor.start() == {"name": "Fake GPU"}
+    with supervisor:
+        supervisor.prepare()
+        assert supervisor.start() == {"name": "Fake GPU"}
 
 
 @pytest.mark.parametrize(
