@@ -126,8 +126,8 @@ class _Measurement:
 
     def _add(self, events: Sequence[Event]) -> None:
         for event in events:
-            means = [values[0] for values in event["rounds"]]
-            self._lines.append(aa_stats.table_line(self.finished, event["row"], means))
+            means, _, clocks = zip(*event["rounds"], strict=True) if event["rounds"] else ([],) * 3
+            self._lines.append(aa_stats.table_line(self.finished, event["row"], means, clocks))
         self.tick_us = min(self.tick_us, _tick_us(events))
         self.finished += 1
 
@@ -189,7 +189,7 @@ def _record(measured: _Measurement, complete: bool, filtered: bool) -> dict[str,
         "gpu_shared": int(table["warnings"].str.contains("gpu_shared").sum()),
         "worker_restarts": measured.restarts,
         "classes": aa_stats.floor_classes(effects),
-        "power_limited": aa_stats.limited_class(effects),
+        "equal_clock": aa_stats.equal_clock_class(effects),
         "calls": aa_stats.summarise_calls(judged, measured.finished),
         "repeatability": aa_stats.repeatability(table),
     }
@@ -201,8 +201,12 @@ def _store(run: AaRun) -> None:
     assert run.folder is not None
     _write(run.folder / RECORD_NAME, text)
     run.kept_out = _unfit(run.record)
+    floor = floor_path(run.record["gpu"]["name"])
+    if not run.kept_out and not _few_called(run.record) and floor.exists():
+        # Floors of a noisy day are wide, which is better than none and worse than a quiet day's.
+        run.kept_out = f"too many rows were called, and {floor} has a record already"
     if not run.kept_out:
-        run.floor = floor_path(run.record["gpu"]["name"])
+        run.floor = floor
         _write(run.floor, text)
 
 
@@ -220,9 +224,6 @@ def _unfit(record: dict[str, Any]) -> str:
         return "rows failed"
     if record["gpu_shared"]:
         return "another process was on the GPU"
-    if not _few_called(record):
-        # A floor made on such a day would hide what later days can see.
-        return "too many rows were called; find out why, then repeat it"
     return ""
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from harness import stats
 from harness.compare_rows import join_rows, judge
-from harness.schema import KEY, POWER_LIMITED
+from harness.schema import CLOCK_LIMITED, KEY
 
 ROW = [*KEY, "dims"]
 COLUMNS = (
@@ -34,7 +35,9 @@ COLUMNS = (
     "n_rounds",
     "time_us_p50",
     "mean_us",
+    "mean_kcycles",
     "round_means_us",
+    "round_sm_mhz",
 )
 
 PERCENTILE = 99
@@ -51,28 +54,49 @@ REPEATABLE_FROM_US = 10.0
 Classes = list[dict[str, Any]]
 
 
-def table_line(process: int, row: Mapping[str, Any], round_means_us: Sequence[float]) -> list[Any]:
+def table_line(
+    process: int,
+    row: Mapping[str, Any],
+    means_us: Sequence[float],
+    sm_mhz: Sequence[float | None] = (),
+) -> list[Any]:
     """Return one line of the table in COLUMNS order.
 
-    `row`: the columns of bench.csv. `mean_us` is the geometric mean of the round means, the one
-    that ratios are made of; `round_means_us` keeps them all, joined by semicolons.
+    `row`: the columns of bench.csv. `means_us`, `sm_mhz`: of each round, the clock None where it
+    is unknown. `mean_us` is the geometric mean over blocks of rounds, the one that ratios are made
+    of; `mean_kcycles` the same of time x SM clock, NaN where a clock is unknown.
     """
+    clocks = [math.nan if mhz is None else mhz for mhz in sm_mhz] or [math.nan] * len(means_us)
     own = {
         "process": process,
-        "n_rounds": len(round_means_us),
-        "mean_us": stats.geometric_mean(round_means_us),
-        "round_means_us": ";".join(repr(float(mean)) for mean in round_means_us),
+        "n_rounds": len(means_us),
+        "mean_us": _block_mean(means_us),
+        "mean_kcycles": _block_mean(np.multiply(means_us, clocks)) / 1e3,
+        "round_means_us": _joined(means_us),
+        "round_sm_mhz": _joined(clocks),
     }
     text = dict.fromkeys(COLUMNS, "") | {"time_us_p50": math.nan}
     found = {c: row[c] for c in COLUMNS if row.get(c) is not None}
     return list((text | found | own).values())
 
 
+def _block_mean(values: ArrayLike) -> float:
+    return float(np.exp(stats.block_means(np.log(values)).mean())) if np.size(values) else math.nan
+
+
+def _joined(values: Sequence[float]) -> str:
+    return ";".join(repr(float(value)) for value in values)
+
+
+def _split(text: str) -> list[float]:
+    return [float(value) for value in text.split(";") if value]
+
+
 def read_table(path: Path) -> pd.DataFrame:
     """Return aa.csv as it was measured, to the last digit; unknown text is "", numbers NaN."""
     table: pd.DataFrame = pd.read_csv(path, keep_default_na=False, dtype=str)
     # Python's own parser: pandas' is off by a last bit in some versions.
-    for column in ("time_us_p50", "mean_us"):
+    for column in ("time_us_p50", "mean_us", "mean_kcycles"):
         table[column] = [float(text or "nan") for text in table[column]]
     for column in ("process", "n_rounds"):
         table[column] = table[column].astype("int64")
@@ -83,21 +107,24 @@ def pair_effects(table: pd.DataFrame, tick_us: float) -> pd.DataFrame:
     """Return |log ratio| between the row means of every two processes.
 
     One line a row and pair, ok on both sides: ROW, base, new, time_us (median over processes of
-    the row's p50), below_us (upper edge of its duration class), limited (by power, in any
-    process), effect. No effect is known better than to a timer tick: it is never below `tick_us`
-    over the row's time.
+    the row's p50), below_us (upper edge of its duration class), limited (the clock was held down
+    in one of the two), effect, which is of cycles where limited and known. No effect is known
+    better than to a timer tick: it is never below `tick_us` over the row's time.
     """
-    ok = table[table["status"] == "ok"]
-    means = _by_process(table, ok, "mean_us")
+    ok = table[table["status"] == "ok"].assign(
+        limited=lambda rows: rows["warnings"].str.contains(CLOCK_LIMITED).astype(float)
+    )
+    means, cycles = (_by_process(table, ok, column) for column in ("mean_us", "mean_kcycles"))
+    marks = _by_process(table, ok, "limited")
     times = ok.groupby(ROW)["time_us_p50"].median().reindex(means.index).to_numpy(dtype=float)
-    limited = _limited(ok, means.index)
     parts = []
     for base, new in itertools.combinations(means.columns, 2):
         part = pd.DataFrame(index=means.index)
         part["base"], part["new"], part["time_us"] = base, new, times
         part["below_us"] = _class_of(times)
-        part["limited"] = limited.to_numpy()
-        part["effect"] = np.abs(np.log(means[new] / means[base]))
+        part["limited"] = marks[[base, new]].max(axis=1) > 0
+        by_time, by_cycles = ((of[new] / of[base]).map(math.log).abs() for of in (means, cycles))
+        part["effect"] = by_cycles.where(part["limited"] & by_cycles.notna(), by_time)
         parts.append(part[part["effect"].notna()].reset_index())
     effects: pd.DataFrame = pd.concat(parts, ignore_index=True)
     effects["effect"] = np.maximum(effects["effect"], tick_us / effects["time_us"])
@@ -112,8 +139,8 @@ def _by_process(table: pd.DataFrame, ok: pd.DataFrame, column: str) -> pd.DataFr
 
 
 def _limited(ok: pd.DataFrame, index: pd.Index[Any]) -> pd.Series[bool]:
-    """For each row of `index`: did the power limit hold its clock down in any process?"""
-    marked = ok["warnings"].str.contains(POWER_LIMITED)
+    """For each row of `index`: was its clock held down in any process?"""
+    marked = ok["warnings"].str.contains(CLOCK_LIMITED)
     return marked.groupby([ok[column] for column in ROW]).any().reindex(index).astype(bool)
 
 
@@ -122,30 +149,29 @@ def _class_of(times_us: Any) -> Any:
     return np.select([times_us < edge for edge in edges], edges, edges[-1])
 
 
-def floor_classes(effects: pd.DataFrame) -> Classes:
+def floor_classes(effects: pd.DataFrame, least_pairs: int = LEAST_PAIRS) -> Classes:
     """Return the noise floor of each duration class, rising, as `compare` reads them.
 
-    floor: relative, MARGIN times the PERCENTILE of the effects of rows that no power limit held
-    down. A class of fewer than LEAST_PAIRS pairs keeps the default floor and says so in `source`;
-    `measured` is then what the few pairs gave.
+    floor: relative, MARGIN times the PERCENTILE of the effects of rows at full clock. A class of
+    fewer than `least_pairs` pairs keeps the default floor and says so in `source`; `measured` is
+    then what the few pairs gave.
     """
     free = effects[~effects["limited"]]
     return [
         {"below_us": below_us if math.isfinite(below_us) else None}
-        | _class(free[free["below_us"] == below_us], default)
+        | _class(free[free["below_us"] == below_us], default, least_pairs)
         for below_us, default in stats.DEFAULT_NOISE_FLOORS
     ]
 
 
-def limited_class(effects: pd.DataFrame) -> dict[str, Any]:
-    """Return the noise floor of the rows whose SM clock the power limit held down: there a
-    process differs by what the power controller did meanwhile, whatever the duration."""
-    return _class(effects[effects["limited"]], stats.DEFAULT_LIMITED_FLOOR)
+def equal_clock_class(effects: pd.DataFrame, least_pairs: int = LEAST_PAIRS) -> dict[str, Any]:
+    """Return the noise floor of the rows whose SM clock was held down, at equal clock."""
+    return _class(effects[effects["limited"]], stats.DEFAULT_EQUAL_CLOCK_FLOOR, least_pairs)
 
 
-def _class(part: pd.DataFrame, default: float) -> dict[str, Any]:
+def _class(part: pd.DataFrame, default: float, least_pairs: int) -> dict[str, Any]:
     measured = _percentile(part["effect"].to_numpy(dtype=float))
-    enough = measured is not None and len(part) >= LEAST_PAIRS
+    enough = measured is not None and len(part) >= least_pairs
     return {
         "floor": MARGIN * measured if enough and measured is not None else default,
         "source": "measured" if enough else "default",
@@ -173,11 +199,15 @@ def judge_pairs(table: pd.DataFrame, effects: pd.DataFrame, tick_us: float) -> p
     """
     processes = sorted(table["process"].unique())
     cross = len(processes) >= LEAST_TO_CROSS_VALIDATE
+    # A class that has pairs enough as a whole is judged by what is left of them, not by a default.
+    all_pairs = math.comb(len(processes), 2)
+    left_pairs = math.comb(len(processes) - 2, 2) if cross else all_pairs
+    least_pairs = max(1, LEAST_PAIRS * left_pairs // all_pairs)
     sides = {process: _side(table, process) for process in processes}
     judged = []
     for base, new in itertools.combinations(processes, 2):
         involved = effects["base"].isin((base, new)) | effects["new"].isin((base, new))
-        floor = noise_floor(effects[~involved] if cross else effects)
+        floor = noise_floor(effects[~involved] if cross else effects, least_pairs)
         rows = join_rows(sides[base][0], sides[new][0], ROW)
         rounds = (sides[base][1], sides[new][1])
         judge(rows, rounds, [floor], LEAST_EFFECT, tick_us)
@@ -187,18 +217,20 @@ def judge_pairs(table: pd.DataFrame, effects: pd.DataFrame, tick_us: float) -> p
     return every
 
 
-def noise_floor(effects: pd.DataFrame) -> stats.NoiseFloor:
+def noise_floor(effects: pd.DataFrame, least_pairs: int = LEAST_PAIRS) -> stats.NoiseFloor:
     """Return the floors as `compare` would read them from a run's meta.json."""
-    classes = tuple((c["below_us"] or math.inf, c["floor"]) for c in floor_classes(effects))
-    return stats.NoiseFloor(classes, limited_class(effects)["floor"])
+    found = floor_classes(effects, least_pairs)
+    classes = tuple((c["below_us"] or math.inf, c["floor"]) for c in found)
+    return stats.NoiseFloor(classes, equal_clock_class(effects, least_pairs)["floor"])
 
 
 def _side(table: pd.DataFrame, process: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One process as a run: its rows, and its rounds by row id."""
     rows = table[table["process"] == process].reset_index(drop=True).assign(bound="")
-    means = [[float(m) for m in text.split(";") if m] for text in rows["round_means_us"]]
+    means, clocks = ([_split(t) for t in rows[c]] for c in ("round_means_us", "round_sm_mhz"))
     ids = np.repeat(np.arange(len(rows)), [len(row) for row in means])
-    return rows, pd.DataFrame({"row": ids, "mean_us": [m for row in means for m in row]})
+    every = {"mean_us": itertools.chain(*means), "sm_mhz": itertools.chain(*clocks)}
+    return rows, pd.DataFrame({"row": ids} | {name: list(v) for name, v in every.items()})
 
 
 def summarise_calls(judged: pd.DataFrame, processes: int) -> dict[str, Any]:
@@ -218,7 +250,7 @@ def summarise_calls(judged: pd.DataFrame, processes: int) -> dict[str, Any]:
 
 def repeatability(table: pd.DataFrame, worst: int = 5) -> dict[str, Any]:
     """Return how well the medians (time_us_p50) of rows of REPEATABLE_FROM_US and longer repeat,
-    rows under the power limit apart.
+    rows whose clock was held down apart: those in time and, at equal clock, in cycles.
 
     A row's spread is the largest of its processes' medians over the smallest, minus 1. `share`
     counts rows whose spread is within REPEATABLE, `share_of_pairs` every two processes of a row
@@ -228,11 +260,13 @@ def repeatability(table: pd.DataFrame, worst: int = 5) -> dict[str, Any]:
     medians = _by_process(table, ok, "time_us_p50")
     medians = medians[(medians.median(axis=1) >= REPEATABLE_FROM_US) & (medians.count(axis=1) > 1)]
     limited = _limited(ok, medians.index)
+    cycles = _by_process(table, ok, "mean_kcycles").loc[medians.index][limited]
     return {
         "from_us": REPEATABLE_FROM_US,
         "within": REPEATABLE,
         "free": _spreads(medians[~limited], worst),
-        "power_limited": _spreads(medians[limited], worst),
+        "clock_limited": _spreads(medians[limited], worst),
+        "equal_clock": _spreads(cycles[cycles.count(axis=1) > 1], worst),
     }
 
 
@@ -242,7 +276,7 @@ def _spreads(medians: pd.DataFrame, worst: int) -> dict[str, Any]:
     pairs = np.expm1(np.log(pd.concat(two).dropna()).abs())
     found = spread.sort_values(ascending=False, kind="stable").head(worst)
     rows = found.rename("spread").reset_index()
-    rows["time_us"] = medians.loc[found.index].median(axis=1).to_numpy()
+    rows["median"] = medians.loc[found.index].median(axis=1).to_numpy()
     return {
         "rows": len(spread),
         "share": float((spread <= REPEATABLE).mean()) if len(spread) else None,

@@ -10,6 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 _MOST_CALLS = 20
+_REPEATED = (
+    ("free", "at full clock", "medians", "us"),
+    ("clock_limited", "whose clock was held down", "medians", "us"),
+    ("equal_clock", "whose clock was held down", "cycles", "kcycles"),
+)
 
 
 def render(record: Mapping[str, Any], console: Console) -> None:
@@ -33,7 +38,7 @@ def _floors(record: Mapping[str, Any]) -> Table:
         ("longer" if entry["below_us"] is None else f"below {entry['below_us']:g} us", entry)
         for entry in record["classes"]
     ]
-    for name, entry in [*named, ("power-limited", record["power_limited"])]:
+    for name, entry in [*named, ("at equal clock", record["equal_clock"])]:
         table.add_row(
             name,
             str(entry["rows"]),
@@ -69,18 +74,18 @@ def _call_lines(calls: Mapping[str, Any]) -> list[str]:
 
 def _repeat_lines(found: Mapping[str, Any]) -> list[str]:
     lines = []
-    for key, name in (("free", "at full clock"), ("power_limited", "under the power limit")):
+    for key, name, values, unit in _REPEATED:
         part, what = found[key], f"rows of {found['from_us']:g} us and longer {name}"
         if not part["rows"]:
             lines.append(f"no {what}")
             continue
         lines.append(
-            f"{100 * part['share']:.1f} % of {part['rows']} {what} have all medians within "
+            f"{100 * part['share']:.1f} % of {part['rows']} {what} have all {values} within "
             f"{_percent(found['within'])} (largest over smallest); "
             f"{100 * part['share_of_pairs']:.1f} % of {part['pairs']} pairs of processes do; worst:"
         )
         lines += [
-            f"  {_percent(row['spread'])}: {row_label(row)}, {row['time_us']:.4g} us"
+            f"  {_percent(row['spread'])}: {row_label(row)}, {row['median']:.4g} {unit}"
             for row in part["worst"]
         ]
     return lines

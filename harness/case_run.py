@@ -38,6 +38,7 @@ class CaseRun:
         self._problem = Problem(self._spec, case, request.dtype, "cuda", request.seed)
         self._rows: dict[Contender, dict[str, Any]] = {}
         self._live: dict[Contender, Bound] = {}
+        self._turn: Contender | None = None
 
     def execute(self) -> None:
         for contender in self._request.contenders:
@@ -62,23 +63,26 @@ class CaseRun:
     @contextlib.contextmanager
     def _blame(self, contender: Contender, stage: str) -> Iterator[None]:
         """Turn an exception inside the block into the contender's row."""
-        import torch
-
         self._worker.say("stage", contender=contender.label, stage=stage)
         try:
             yield
-        except torch.cuda.OutOfMemoryError as error:
-            self._fail(contender, "oom", error)
-            torch.cuda.empty_cache()
         except Exception as error:
-            if _context_is_lost():
-                self._worker.say("fault", contender=contender.label, reason=one_line(error))
-                os._exit(1)  # nothing more can be learned in this process
-            traceback.print_exc(file=sys.stderr)
-            self._fail(contender, "error", error)
+            self._fail(contender, error)
 
-    def _fail(self, contender: Contender, status: str, error: BaseException) -> None:
+    def _fail(self, contender: Contender, error: Exception) -> None:
+        """The exception ends the contender, and the process too where the GPU is lost."""
+        import torch
+
+        if context_is_lost():
+            self._worker.say("fault", contender=contender.label, reason=one_line(error))
+            os._exit(1)  # nothing more can be learned in this process
+        no_memory = isinstance(error, torch.cuda.OutOfMemoryError)
+        if no_memory:
+            torch.cuda.empty_cache()
+        else:
+            traceback.print_exception(error, file=sys.stderr)
         self._live.pop(contender, None)
+        status = "oom" if no_memory else "error"
         self._rows[contender] = {"status": status, "reason": one_line(error)}
 
     def _first_run(self, contender: Contender) -> None:
@@ -137,7 +141,7 @@ class CaseRun:
         try:
             return bound, timed(bound.call)
         except Exception:
-            if not bound.config_source.startswith("nearest") or _context_is_lost():
+            if not bound.config_source.startswith("nearest") or context_is_lost():
                 raise
         default = replace(bound_with({}), config_source="default")
         return default, timed(default.call)
@@ -158,23 +162,9 @@ class CaseRun:
         return self._worker.triton_facts.get(key, {}) | {"compile_ms": compile_ms}
 
     def _measure(self) -> None:
-        import torch
-
         settings = measuring.SETTINGS[self._request.settings]
-        launches = {contender: bound.call for contender, bound in self._live.items()}
-        for launch in launches.values():
-            launch()
-        torch.cuda.synchronize()
-        self._worker.say("stage", contender="", stage="measure")
         with watch_compilations() as compiled:
-            measured = measuring.measure(
-                launches,
-                self._clock,
-                settings,
-                self._request.seed,
-                self._new_inputs if settings.second_seed else lambda: None,
-                lambda c: self._worker.say("stage", contender=c.label, stage="measure"),
-            )
+            measured = self._rounds(settings)
         for contender, measurement in measured.items():
             row = self._rows[contender]
             row |= time_columns(measurement, settings, self._clock, self._request.flush)
@@ -194,8 +184,33 @@ class CaseRun:
             with self._blame(contender, "graph and host time"):
                 self._graph_and_host(contender)
 
+    def _rounds(self, settings: measuring.Settings) -> dict[Contender, measuring.Measurement]:
+        """Interleaved rounds of all that live; whoever raises in its turn is out, and the others
+        start again: the rounds that it took part in are not theirs alone."""
+        while self._live:
+            try:
+                return measuring.measure(
+                    {contender: bound.call for contender, bound in self._live.items()},
+                    self._clock,
+                    settings,
+                    self._request.seed,
+                    self._new_inputs if settings.second_seed else lambda: None,
+                    self._take_turn,
+                )
+            except Exception as error:
+                culprit = self._turn
+                if culprit is None:
+                    raise
+                self._fail(culprit, error)
+        return {}
+
+    def _take_turn(self, contender: Contender) -> None:
+        self._turn = contender
+        self._worker.say("stage", contender=contender.label, stage="measure")
+
     def _new_inputs(self) -> None:
         """Same pointers, other values: what was cached by pointer or by content shows."""
+        self._turn = None  # what goes wrong here is nobody's fault
         self._problem.reseed(self._request.seed + 1000)
         self._problem.poison()
 
@@ -235,7 +250,7 @@ class CaseRun:
             else:
                 row["warnings"] = join_warnings(row.get("warnings"), "graph_replay_wrong")
         except RuntimeError as error:
-            if _context_is_lost():
+            if context_is_lost():
                 raise
             if is_unjoined(error):
                 self._disown(contender, LATE)
@@ -243,7 +258,7 @@ class CaseRun:
                 row["warnings"] = join_warnings(row.get("warnings"), "not_capturable")
 
 
-def _context_is_lost() -> bool:
+def context_is_lost() -> bool:
     """After a fault inside a kernel every call of the process fails, this one too."""
     import torch
 

@@ -46,8 +46,9 @@ class Comparison:
     """What `render` prints and `exit_code` judges.
 
     rows: one line a key of either side: the key columns, dims, cache, bound, base_status,
-    new_status ("" = no such row), base_us, new_us (p50), ratio, low, high (of round means), band
-    (relative), verdict, changed, lost, failed. verdict is "" when neither side was timed.
+    new_status ("" = no such row), base_us, new_us (p50), ratio, low, high (of round means; of
+    cycles where at_equal_clock), clock_ratio (SM clock new/base), band (relative), verdict,
+    changed, lost, failed. verdict is "" when neither side was timed.
     lost: ok in base, no time in new. failed: newly incorrect. labels: lines to print first.
     """
 
@@ -111,7 +112,7 @@ def compare_runs(
         )
     labels = cross_device + refuse_other_cache(rows, both, force)
     if noise_floor is not None:
-        floor = [stats.NoiseFloor(((np.inf, noise_floor),), noise_floor)]
+        floor = [_one_floor(noise_floor)]
     else:
         recorded = [recorded_noise_floor(run.meta) for run in (base, new)]
         floor = [f for f in recorded if f is not None]
@@ -135,8 +136,9 @@ def compare_sides(
 ) -> Comparison:
     """Compare two backends' headline rows inside one run; ratio = time side / time vs.
 
-    The sides ran in the same interleaved rounds, so no floor between processes applies unless
-    given. Raises ComparisonRefused when a side has no headline row or two for one case.
+    The sides ran in the same interleaved rounds: ratios are taken round by round, and no floor
+    between processes applies unless given. Raises ComparisonRefused when a side has no headline
+    row or two for one case.
     """
     refuse_other_rounds(run)
     parts = []
@@ -157,9 +159,10 @@ def compare_sides(
     judge(
         rows,
         (run.rounds, run.rounds),
-        [stats.NoiseFloor(((np.inf, noise_floor or 0.0),), noise_floor or 0.0)],
+        [_one_floor(noise_floor or 0.0)],
         least_effect,
         _tick_us(run),
+        same_rounds=True,
     )
     rows["changed"] = ""
     if not (rows["verdict"] != "").any():
@@ -194,15 +197,19 @@ def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
 def recorded_noise_floor(meta: Mapping[str, Any]) -> stats.NoiseFloor | None:
     """Return a run's A/A noise floor, None if unrecorded.
 
-    Beside its classes meta's noise_floor may hold {"power_limited": {"floor": 0.05}}. Raises
+    Beside its classes meta's noise_floor may hold {"equal_clock": {"floor": 0.01}}. Raises
     ComparisonRefused, as noise_classes does, for a record that is no floor.
     """
     classes = noise_classes(meta)
     if not classes:
         return None
-    limited = meta_value(meta, "noise_floor.power_limited.floor")
-    limited = stats.DEFAULT_LIMITED_FLOOR if limited is None else _floor(limited)
-    return stats.NoiseFloor(classes, limited)
+    cycles = meta_value(meta, "noise_floor.equal_clock.floor")
+    cycles = stats.DEFAULT_EQUAL_CLOCK_FLOOR if cycles is None else _floor(cycles)
+    return stats.NoiseFloor(classes, cycles)
+
+
+def _one_floor(floor: float) -> stats.NoiseFloor:
+    return stats.NoiseFloor(((np.inf, floor),), floor, floor)
 
 
 def _floor(value: Any) -> float:

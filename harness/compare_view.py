@@ -101,7 +101,9 @@ def _with(text: str, extra: object) -> str:
 
 
 def _verdict(row: Mapping[Any, Any]) -> str:
-    """Return the verdict with the statuses that explain a missing time."""
+    """Return the verdict with what explains it: a clock held down, or statuses without a time."""
+    if row["at_equal_clock"]:
+        return f"{row['verdict']} at equal clock (was {100 * (row['clock_ratio'] - 1):+.1f} %)"
     if row["base_status"] == row["new_status"]:
         return str(row["verdict"])
     text = f"{row['base_status'] or 'no row'} -> {row['new_status'] or 'no row'}"

@@ -101,7 +101,7 @@ class Measurement:
         clocks = [batch.sm_mhz for batch in self.rounds if batch.sm_mhz is not None]
         return statistics.median(clocks) if clocks else None
 
-    def power_limited(self, max_sm_mhz: float) -> bool:
+    def clock_limited(self, max_sm_mhz: float) -> bool:
         """Did something hold the SM clock below the card's highest one?"""
         return self.sm_mhz is not None and self.sm_mhz < FULL_CLOCK * max_sm_mhz
 
@@ -133,7 +133,7 @@ def measure(
         if round_index + 2 < settings.min_rounds:
             continue
         elapsed_s = clock.now_s() - start_s
-        limited = any(m.power_limited(clock.max_sm_mhz) for m in measured.values())
+        limited = any(m.clock_limited(clock.max_sm_mhz) for m in measured.values())
         if elapsed_s > settings.cap_s:
             break
         if limited and elapsed_s < settings.limited_span_s:

@@ -41,7 +41,7 @@ def recorded_floor(gpu_name: str, flush: str) -> dict[str, Any] | None:
             raise ValueError("its classes do not cover all durations")
         if record["gpu"]["name"] != gpu_name or record["flush"] != flush:
             return None
-        limited = {"power_limited": _checked(record["power_limited"] | {"below_us": None})}
+        cycles = {"equal_clock": _checked(record["equal_clock"] | {"below_us": None})}
         kept = {name: record[name] for name in _PROVENANCE}
         of = {"measured_utc": record["started_utc"], "gpu_id": record["gpu"]["uuid_sha256"]}
     except (ResultsError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -52,7 +52,7 @@ def recorded_floor(gpu_name: str, flush: str) -> dict[str, Any] | None:
             markup=False,
         )
         return None
-    return {"classes": classes, **limited, **of, **kept}
+    return {"classes": classes, **cycles, **of, **kept}
 
 
 def _checked(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,8 @@ STATUSES = (
 )
 # Those that say something is wrong, not merely absent or unmeasured.
 FAILED = ("mismatch", "error", "timeout", "invalid", "oom")
-# Mark in `warnings`: the power limit held the SM clock down.
-POWER_LIMITED = "power_limited"
+# Mark in `warnings`: something, mostly the power limit, held the SM clock down.
+CLOCK_LIMITED = "clock_limited"
 BOUNDS = ("memory", "compute", "launch", "class")
 CACHES = ("cold", "warm")
 FLUSHES = ("clean", "write", "none")

@@ -31,21 +31,29 @@ DEFAULT_NOISE_FLOORS: tuple[tuple[float, float], ...] = (
 )
 
 
+# Times of rows whose SM clock was held down, and the same at equal clock.
 DEFAULT_LIMITED_FLOOR = 0.05
+DEFAULT_EQUAL_CLOCK_FLOOR = 0.02
 
 
 @dataclass(frozen=True)
 class NoiseFloor:
     """What differs between identical processes, relative: `classes` of (times below this in us,
-    floor) in rising order, and the floor of rows whose SM clock the power limit held down."""
+    floor) in rising order; of rows whose SM clock was held down, `equal_clock` in cycles and
+    `limited` in time."""
 
     classes: Sequence[tuple[float, float]] = DEFAULT_NOISE_FLOORS
-    power_limited: float = DEFAULT_LIMITED_FLOOR
+    equal_clock: float = DEFAULT_EQUAL_CLOCK_FLOOR
+    limited: float = DEFAULT_LIMITED_FLOOR
 
-    def of(self, time_us: ArrayLike, limited: ArrayLike) -> Floats:
-        """Return each row's floor; NaN times take the largest class."""
+    def of(self, time_us: ArrayLike, limited: ArrayLike, at_equal_clock: ArrayLike) -> Floats:
+        """Return each row's floor; NaN times take the largest class.
+
+        limited: the clock was held down. at_equal_clock: cycles are compared, not times.
+        """
         floors = noise_floor_for(time_us, self.classes)
-        return np.where(limited, np.maximum(floors, self.power_limited), floors)
+        floors = np.where(limited, np.maximum(floors, self.limited), floors)
+        return np.where(at_equal_clock, self.equal_clock, floors)
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,20 @@ def welch(base: Moments, new: Moments, confidence: float = CONFIDENCE) -> tuple[
         return np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half)
 
 
+def paired(ratios: Moments, tick: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, ...]:
+    """Return (ratio, low, high) by Student's t interval of the logs of ratios taken round by round.
+
+    What moves both sides of a round alike, such as the SM clock, cancels. Never narrower than the
+    relative `tick`; (0, inf) for fewer than two rounds, NaN for none.
+    """
+    with np.errstate(all="ignore"):
+        error = np.sqrt(ratios.variance / ratios.n_rounds)
+        half = stdtrit(ratios.n_rounds - 1.0, 0.5 + confidence / 2.0) * error
+        half = np.maximum(half, tick)
+        half = np.where((ratios.n_rounds < 2) & np.isfinite(ratios.mean), np.inf, half)
+        return np.exp(ratios.mean), np.exp(ratios.mean - half), np.exp(ratios.mean + half)
+
+
 def ratio_interval(
     base_round_means: ArrayLike,
     new_round_means: ArrayLike,
@@ -217,11 +239,6 @@ def verdict(ratio: Ratio, noise_floor: float, least_effect: float) -> str:
     """Return one row's verdict; floors are relative (0.02 = 2 %), the larger one counts."""
     band = max(noise_floor, least_effect)
     return str(verdicts([ratio.low], [ratio.high], band)[0])
-
-
-def default_noise_floor(time_us: ArrayLike) -> Floats:
-    """Return the relative noise floor of each time by DEFAULT_NOISE_FLOORS (NaN: the largest)."""
-    return noise_floor_for(time_us, DEFAULT_NOISE_FLOORS)
 
 
 def noise_floor_for(time_us: ArrayLike, classes: Sequence[tuple[float, float]]) -> Floats:

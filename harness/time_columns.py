@@ -9,7 +9,7 @@ import numpy as np
 from . import stats
 from .clock import Clock
 from .measure import Measurement, Settings
-from .schema import POWER_LIMITED
+from .schema import CLOCK_LIMITED
 
 
 def time_columns(
@@ -24,8 +24,8 @@ def time_columns(
     warnings = None if measurement.hidden else "launch_not_hidden"
     if measurement.rejected:
         warnings = join_warnings(warnings, "samples_rejected")
-    if measurement.power_limited(clock.max_sm_mhz):
-        warnings = join_warnings(warnings, POWER_LIMITED)
+    if measurement.clock_limited(clock.max_sm_mhz):
+        warnings = join_warnings(warnings, CLOCK_LIMITED)
     return {
         "status": "ok",
         "cache": "warm" if flush == "none" else "cold",

@@ -18,6 +18,11 @@ class TorchBatchTimer:
     twice the L2."""
 
     def __init__(self, flush_buffer: torch.Tensor) -> None:
+        import torch
+
+        properties: Any = torch.cuda.get_device_properties(flush_buffer.device)
+        # At the highest clock, and some of it: a spin may be too long, never too short.
+        self._cycles_per_ns = max(2.0, 1.1 * getattr(properties, "clock_rate", 0) / 1e6)
         self._flush_buffer = flush_buffer
         self._settle = flush_buffer[:1]
         self._events: list[tuple[Any, Any]] = []
@@ -61,7 +66,7 @@ class TorchBatchTimer:
         """Keep the current stream busy; waits for nothing."""
         import torch
 
-        torch.cuda._sleep(2 * ns)  # cycles; no SM runs above 2 GHz
+        torch.cuda._sleep(int(self._cycles_per_ns * ns))
 
     def samples_us(self) -> list[float]:
         """Times of the last batch, which must have been synchronised."""

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from .case_run import CaseRun
+from .case_run import CaseRun, context_is_lost
 from .clock import CudaEventClock
 from .machine import gpu_facts, gpu_slug, writable_triton_cache
 from .measure_roofs import measure_roofs, measure_roofs_again
@@ -81,9 +81,14 @@ class Worker:
                 run.execute()
             finally:
                 run.release()
-        except torch.cuda.OutOfMemoryError as error:
+        except Exception as error:
+            if context_is_lost():
+                self.say("fault", contender="", reason=one_line(error))
+                os._exit(1)
+            # Of the case, not of a contender: its inputs, its reference, a second set of them.
+            status = "oom" if isinstance(error, torch.cuda.OutOfMemoryError) else "error"
             for contender in request.contenders:
-                self.say_row(contender, status="oom", reason=one_line(error))
+                self.say_row(contender, status=status, reason=one_line(error))
 
     def say_row(self, contender: Contender, **row: Any) -> None:
         rounds, samples = row.pop("rounds", []), row.pop("samples", [])

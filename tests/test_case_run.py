@@ -164,6 +164,38 @@ def test_a_bad_row_has_a_reason_and_no_time_and_harms_nobody(run, bad, status, r
     assert rows["triton"]["status"] == "ok"
 
 
+class RaisesWhenTimed:
+    """Right when checked; an error of its own in the middle of the timed rounds."""
+
+    def __init__(self, error: Exception) -> None:
+        self.calls, self.error = 0, error
+
+    def __call__(self, problem):
+        good(problem)
+        self.calls += 1
+        if self.calls > 25:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (ValueError("only so often\nsecond line"), "error", "ValueError: only so often"),
+        (torch.cuda.OutOfMemoryError("no memory"), "oom", "OutOfMemoryError: no memory"),
+    ],
+)
+def test_an_exception_while_timed_names_its_author_and_keeps_its_text(run, error, status, reason):
+    rows = run(cuda=RaisesWhenTimed(error), triton=good)
+    assert rows["cuda"] == {"status": status, "reason": reason}
+    assert rows["triton"]["status"] == "ok"
+    assert rows["triton"]["n_rounds"] >= 10
+
+
+def test_an_exception_while_timed_of_the_only_one_leaves_its_row(run):
+    rows = run(cuda=RaisesWhenTimed(ValueError("no more")))
+    assert rows["cuda"]["reason"] == "ValueError: no more"
+
+
 def test_damage_done_while_timed_is_blamed_on_its_author(run):
     rows = run(cuda=good, triton=ScribblesWhenTimed(), torch=good)
     assert rows["triton"]["status"] == "mismatch"

@@ -118,7 +118,7 @@ def test_a_clock_that_stops_half_way_still_ends():
     assert len(measured["a"].rounds) == FAST.max_rounds + 1
 
 
-def test_a_power_limited_kernel_is_watched_for_a_while_even_if_it_looks_precise():
+def test_a_clock_limited_kernel_is_watched_for_a_while_even_if_it_looks_precise():
     settings = Settings(warm_min_s=0.0, warm_max_s=0.01, limited_span_s=0.5)
 
     def spent_s(sm_mhz: float) -> float:

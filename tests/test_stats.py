@@ -141,8 +141,34 @@ def test_one_tick_away_from_ties_is_no_outlier() -> None:
 
 
 def test_noise_floors_by_duration() -> None:
-    floors = stats.default_noise_floor([1.0, 10.0, 99.0, 100.0, math.nan])
-    assert floors.tolist() == [0.05, 0.02, 0.02, 0.01, 0.05]
+    times = [1.0, 10.0, 99.0, 100.0, math.nan]
+    floor = stats.NoiseFloor()
+    assert floor.of(times, False, False).tolist() == [0.05, 0.02, 0.02, 0.01, 0.05]
+    assert floor.of(times[3:4], True, False).tolist() == [stats.DEFAULT_LIMITED_FLOOR]
+    assert floor.of(times[3:4], True, True).tolist() == [stats.DEFAULT_EQUAL_CLOCK_FLOOR]
+
+
+def test_paired_rounds_against_scipy() -> None:
+    rng = np.random.default_rng(4)
+    drift = rng.normal(1.0, 0.05, 15)
+    base, new = drift * rng.normal(10, 0.01, 15), drift * rng.normal(12, 0.01, 15)
+    found = stats.moments({"row": np.zeros(15, dtype=int), "mean_us": new / base}, 1)
+    ratio, low, high = (float(v[0]) for v in stats.paired(found, np.zeros(1)))
+    exact = scipy_stats.ttest_rel(np.log(new), np.log(base)).confidence_interval(0.99)
+    assert (low, high) == pytest.approx(tuple(np.exp(exact)), rel=1e-6)
+    assert ratio == pytest.approx(1.2, rel=0.002)
+    unpaired = stats.ratio_interval(base, new)
+    assert unpaired.high - unpaired.low > 20 * (high - low)
+
+
+def test_a_paired_interval_is_no_narrower_than_a_tick_and_open_for_one_round() -> None:
+    def interval(ratios: list[float]) -> tuple[float, ...]:
+        table = {"row": np.zeros(len(ratios), dtype=int), "mean_us": np.asarray(ratios)}
+        return tuple(float(v[0]) for v in stats.paired(stats.moments(table, 1), np.array([0.01])))
+
+    assert interval([1.0, 1.0, 1.0]) == pytest.approx((1.0, math.exp(-0.01), math.exp(0.01)))
+    assert interval([2.0]) == (pytest.approx(2.0), 0.0, math.inf)
+    assert all(math.isnan(value) for value in interval([]))
 
 
 def test_geometric_mean() -> None:
