@@ -279,3 +279,38 @@ def test_equal_kernels_come_out_equal_in_one_run(clock, own_stream):
     means = [m.half_width(0.95, clock.tick_us)[0] for m in measured.values()]
     for a, b in itertools.combinations(means, 2):
         assert a == pytest.approx(b, rel=0.01)
+
+
+def test_a_short_queue_and_one_spin_for_every_three_samples_time_alike(clock, own_stream):
+    """The two ways to keep the host ahead must not differ by what they queue."""
+    from harness import _cuda
+
+    medians = {}
+    for per_spin in (0, 3):
+        samples = []
+        for _ in range(5):
+            clock._timer.enqueue(_cuda.empty, 30, "clean", 200_000, per_spin)
+            torch.cuda.synchronize()
+            samples += clock._timer.samples_us()
+        medians[per_spin] = statistics.median(samples)
+    assert medians[0] == pytest.approx(medians[3], abs=0.15)
+
+
+def test_kernels_of_one_closure_cost_the_same_each(clock, own_stream):
+    """A closure of many kernels fills the queue: its interval must not take a step for that."""
+    from harness import _cuda
+
+    def closure(n_kernels: int):
+        def launch() -> None:
+            for _ in range(n_kernels):
+                _cuda.empty()
+
+        return launch
+
+    counts = (1, 4, 8, 16)
+    times = {n: statistics.median(clock.batch(closure(n), 30).samples_us) for n in counts}
+    times = {n: statistics.median(clock.batch(closure(n), 30).samples_us) for n in counts}
+    each = [(times[b] - times[a]) / (b - a) for a, b in itertools.pairwise(counts)]
+    assert max(each) < 1.3 * min(each), times
+    again = statistics.median(clock.batch(_cuda.empty, 30).samples_us)
+    assert again == pytest.approx(times[1], abs=0.15)
