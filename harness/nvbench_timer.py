@@ -18,6 +18,7 @@ from typing import Any
 
 from .clock import Launch
 from .other_timers import Figure, TimerError, Visit
+from .protocol import one_line
 
 _SAMPLES = 300
 
@@ -32,13 +33,13 @@ class NvbenchTimer:
         try:
             self._bench: Any = importlib.import_module("cuda.bench")
             self._bench.run_all_benchmarks  # noqa: B018  loads the extension for this CUDA
-        except ImportError as error:
+            self.version = f"cuda-bench {self._bench.__version__}"
+        except (ImportError, AttributeError, OSError, RuntimeError) as error:
             text = " ".join(str(error).split())
             raise TimerError(
-                f"cuda-bench cannot be loaded: {text}; pip install 'cuda-bench[cu13]' for "
-                "CUDA 13, 'cuda-bench[cu12]' for CUDA 12"
+                f"cuda-bench cannot be loaded: {text}; pip install 'cuda-bench[cu13]>=0.3' for "
+                "CUDA 13, 'cuda-bench[cu12]>=0.3' for CUDA 12"
             ) from error
-        self.version = f"cuda-bench {self._bench.__version__}"
 
     def time_all(self, n_closures: int, visit: Visit) -> dict[int, Figure]:
         """Raises TimerError when nvbench itself fails."""
@@ -52,7 +53,7 @@ class NvbenchTimer:
                 self._bench.run_all_benchmarks(_arguments(file, torch.cuda.current_device()))
             except Exception as error:
                 cause = error.__cause__ or error
-                raise TimerError(f"nvbench failed: {type(cause).__name__}: {cause}") from error
+                raise TimerError(f"nvbench failed: {one_line(cause)}") from error
             return {int(name): figure for name, figure in nvbench_figures(file).items()}
 
 
@@ -112,7 +113,7 @@ def nvbench_figures(file: Path) -> dict[str, Figure]:
             for state in benchmark["states"] or []
             if not state.get("is_skipped")
         }
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TimerError(
             f"nvbench's result file is not understood ({type(error).__name__}: {error}); "
             "wanted the JSON of cuda-bench 0.3 or newer"
