@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import contextlib
 import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from . import crosscheck_rows as rules
 from .console import Progress
-from .crosscheck_rows import EMPTY, Judged, Row, Verdict
+from .crosscheck_files import claimed, write
+from .crosscheck_rows import EMPTY, Row, judge
 from .crosscheck_view import render
 from .machine import gpu_slug, public_gpu_facts, software_facts, timestamp
 from .plan import Unit
@@ -35,6 +34,8 @@ _NEAR = math.log(1.5)
 _GUESSED_BYTES_PER_US = 4e6
 _GUESSED_FLOPS_PER_US = 4e8
 _GUESSED_LAUNCH_US = 3.0
+# 5 ms on an H200. No bench case is as long without running into the power limit.
+_LONG_BYTES = 22e9
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,6 @@ class Request:
             }
             for unit in self.units
             for contender in unit.contenders
-            if contender.backend not in unit.spec.absent
         ]
         return {
             "timer": self.timer,
@@ -86,12 +86,18 @@ def chosen_units(
     from the shortest launch to several milliseconds."""
     sides = tuple(backends) or SIDES
     if selected is None:
-        return [
-            Unit(spec, case, spec.dtypes[0], tuple(Contender(side) for side in sides))
-            for spec, case in _ladder(registry)
-        ]
+        everywhere = tuple(Contender(side) for side in sides)
+        cases = [*_ladder(registry), *_long_case(registry)]
+        selected = [Unit(spec, case, spec.dtypes[0], everywhere) for spec, case in cases]
     restricted = [
-        replace(unit, contenders=tuple(c for c in unit.contenders if c.backend in sides))
+        replace(
+            unit,
+            contenders=tuple(
+                c
+                for c in unit.contenders
+                if c.backend in sides and c.backend not in unit.spec.absent
+            ),
+        )
         for unit in selected
     ]
     return [unit for unit in restricted if unit.contenders]
@@ -122,11 +128,26 @@ def _ladder(registry: Registry) -> list[tuple[OpSpec, Case]]:
     return chosen
 
 
-def _guessed_us(spec: OpSpec, case: Case) -> float:
+def _long_case(registry: Registry) -> list[tuple[OpSpec, Case]]:
+    """The first elementwise op's largest case with more of the extent that it sweeps."""
+    for spec in (registry.spec(stem) for stem in registry.stems):
+        if spec.family == "elementwise" and not spec.compute_bound and spec.sweep_dim:
+            cases = [case for case in spec.bench_cases if case.layout == "contiguous"]
+            largest = max(cases, key=lambda case: _bytes(spec, case))
+            factor = max(1, round(_LONG_BYTES / _bytes(spec, largest)))
+            extent = factor * largest.dims[spec.sweep_dim]
+            return [(spec, Case({**largest.dims, spec.sweep_dim: extent}))]
+    return []
+
+
+def _bytes(spec: OpSpec, case: Case) -> int:
     dtype = spec.dtypes[0]
-    n_bytes = spec.bytes_read(case, dtype) + spec.bytes_written(case, dtype)
+    return spec.bytes_read(case, dtype) + spec.bytes_written(case, dtype)
+
+
+def _guessed_us(spec: OpSpec, case: Case) -> float:
     compute_us = spec.flops(case) / _GUESSED_FLOPS_PER_US if spec.compute_bound else 0.0
-    return _GUESSED_LAUNCH_US + max(n_bytes / _GUESSED_BYTES_PER_US, compute_us)
+    return _GUESSED_LAUNCH_US + max(_bytes(spec, case) / _GUESSED_BYTES_PER_US, compute_us)
 
 
 def crosscheck(
@@ -139,41 +160,35 @@ def crosscheck(
     """Run, print and write; exit code 0 when all is within bounds, 1 otherwise.
 
     Raises WorkerDiedError when the worker or the other timer fails, ResultsError when the folder
-    cannot be written.
+    is used or cannot be written, the latter before anything is timed.
     """
     started_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    with supervisor:
+    with supervisor, contextlib.ExitStack() as claims:
+        if out is not None:
+            claims.enter_context(claimed(out))
         gpu = supervisor.start()
         folder = out or Path("results") / gpu_slug(gpu["name"]) / "crosscheck" / timestamp()
-        _make(folder)
+        if out is None:
+            claims.enter_context(claimed(folder))
         figures = _collect(supervisor.ask(request), len(request.as_json()["subjects"]), progress)
-    rows = [Row.from_json(row) for row in figures["rows"]]
-    overhead_us = rules.overhead_for(request.timer, rows, figures["queue_overhead_us"])
-    verdict = rules.judge(rows, overhead_us)
-    facts = {
-        "timer": request.timer,
-        "timer_version": figures["version"],
-        "gpu": public_gpu_facts(gpu),
-        "software": software_facts(),
-        "flush": "write",
-        "seed": request.seed,
-        "queue_overhead_us": figures["queue_overhead_us"],
-        "started_utc": started_utc,
-        "command": sys.argv[1:],
-    }
-    write(folder, verdict, facts)
-    render(verdict, request.timer, console)
+        rows = [Row.from_json(row) for row in figures["rows"]]
+        verdict = judge(rows, request.timer, figures["queue_overhead_us"])
+        # Shown first: a disk that is full by now costs the files, not the figures.
+        render(verdict, request.timer, console)
+        facts = {
+            "timer": request.timer,
+            "timer_version": figures["version"],
+            "gpu": public_gpu_facts(gpu),
+            "software": software_facts(),
+            "flush": "write",
+            "seed": request.seed,
+            "queue_overhead_us": figures["queue_overhead_us"],
+            "started_utc": started_utc,
+            "command": sys.argv[1:],
+        }
+        write(folder, verdict, facts)
     console.print(f"written to {folder}", markup=False)
     return 0 if verdict.passed else 1
-
-
-def _make(folder: Path) -> None:
-    from .results import ResultsError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResultsError(f"{folder} cannot be written: {error.strerror}") from error
 
 
 def _collect(
@@ -190,42 +205,3 @@ def _collect(
         elif event["event"] == "figures":
             figures = event
     return figures
-
-
-_DERIVED: Mapping[str, Callable[[Judged], Any]] = {
-    "net_us": lambda judged: judged.net_us,
-    "difference_us": lambda judged: judged.difference_us,
-    "difference_pct": lambda judged: judged.difference_pct,
-    "bound_us": lambda judged: judged.bound_us,
-    "within": lambda judged: judged.within,
-    "other_clock": lambda judged: judged.other_clock,
-}
-
-
-def write(folder: Path, verdict: Verdict, facts: Mapping[str, Any]) -> None:
-    """`crosscheck.csv`, one row a kernel, raw microseconds; `crosscheck.json`, the rest."""
-    with (folder / "crosscheck.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        for number, judged in enumerate(verdict.rows):
-            cells = asdict(judged.row) | {"overhead_us": verdict.overhead_us}
-            cells |= {name: value(judged) for name, value in _DERIVED.items()}
-            if number == 0:
-                writer.writerow(cells)
-            writer.writerow("" if value is None else value for value in cells.values())
-    summary = {
-        "overhead_us": verdict.overhead_us,
-        "offset_us": verdict.offset_us,
-        "offset_within": verdict.offset_within,
-        "n_rows": len(verdict.rows),
-        "n_within": verdict.n_within,
-        "n_other_clock": verdict.n_other_clock,
-        "passed": verdict.passed,
-        "bounds": {
-            "short_us": rules.SHORT_US,
-            "short_bound_us": rules.SHORT_BOUND_US,
-            "relative_bound": rules.RELATIVE_BOUND,
-            "offset_bound_us": rules.OFFSET_BOUND_US,
-        },
-    }
-    text = json.dumps({**facts, **summary}, indent=1)
-    (folder / "crosscheck.json").write_text(text + "\n")

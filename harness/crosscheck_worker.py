@@ -8,6 +8,7 @@ that drifts shows.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import sys
@@ -19,9 +20,10 @@ from typing import Any
 from .backends import Bound, bind, extension_problem, unavailable
 from .check import Problem
 from .clock import Batch, Launch
+from .crosscheck_problem import problem_for
 from .crosscheck_rows import EMPTY, Row
 from .machine import writable_triton_cache
-from .other_timers import TimerError, other_timer
+from .other_timers import Figure, TimerError, other_timer
 from .protocol import one_line, open_answers
 from .registry import Registry
 from .spec import Case
@@ -50,7 +52,7 @@ class Session:
         self._registry = Registry(tuple(Path(k) for k in request["kernels"]))
         self._subjects: list[dict[str, Any]] = request["subjects"]
         self._timer_name: str = request["timer"]
-        self._rows = [_row(subject) for subject in self._subjects]
+        self._rows = [_row(self._registry, subject) for subject in self._subjects]
         self._problem: tuple[tuple[Any, ...], Problem] | None = None
 
     def run(self) -> None:
@@ -112,11 +114,17 @@ class Session:
             return launch
         if reason := unavailable(subject["backend"]):
             raise _NotTimedError("unsupported", reason)
-        problem = self._problem_of(subject)
+        try:
+            return self._checked(self._problem_of(subject), subject["backend"])
+        except torch.cuda.OutOfMemoryError as error:
+            self._problem = None
+            raise _NotTimedError("oom", one_line(error)) from None
+
+    def _checked(self, problem: Problem, backend: str) -> Launch:
+        import torch
+
         problem.poison()
-        bound: Bound = bind(
-            self._registry, problem, subject["backend"], "", None, self._worker.gpu_slug
-        )
+        bound: Bound = bind(self._registry, problem, backend, "", None, self._worker.gpu_slug)
         bound.call()
         torch.cuda.synchronize()
         verdict = problem.judge(bound.produced(), bound.unfused)
@@ -130,7 +138,7 @@ class Session:
         if self._problem is None or self._problem[0] != key:
             self._problem = None  # its memory first
             spec, case = self._registry.spec(subject["op"]), _case(subject)
-            self._problem = key, Problem(spec, case, subject["dtype"], "cuda", self._seed)
+            self._problem = key, problem_for(spec, case, subject["dtype"], self._seed)
         return self._problem[1]
 
 
@@ -138,9 +146,14 @@ def _case(subject: Mapping[str, Any]) -> Case:
     return Case(subject["dims"], subject["layout"])
 
 
-def _row(subject: Mapping[str, Any]) -> Row:
-    name = _case(subject).name if subject["dims"] else ""
-    return Row(subject["op"], name, subject["dtype"], subject["backend"])
+def _row(registry: Registry, subject: Mapping[str, Any]) -> Row:
+    if subject["op"] == EMPTY:
+        return Row(EMPTY, "", "", subject["backend"])
+    compute_bound = registry.spec(subject["op"]).compute_bound
+    name = _case(subject).name
+    return Row(
+        subject["op"], name, subject["dtype"], subject["backend"], compute_bound=compute_bound
+    )
 
 
 def _with_ours(row: Row, before: list[Batch], after: list[Batch], max_sm_mhz: float) -> Row:
@@ -161,11 +174,16 @@ def _with_ours(row: Row, before: list[Batch], after: list[Batch], max_sm_mhz: fl
     )
 
 
-def _with_figure(row: Row, figure: Any) -> Row:
+def _with_figure(row: Row, figure: Figure | None) -> Row:
     if row.status != "ok":
         return row
     if figure is None:
         return replace(row, status="error", reason="the other timer gave no figure")
+    for whose, time_us in (("our", row.ours_us), ("the other", figure.median_us)):
+        if time_us is None or not (time_us > 0 and math.isfinite(time_us)):
+            # Left out of the row: what is written must stay readable JSON.
+            reason = f"{whose} timer gave {time_us} us"
+            return replace(row, status="invalid", reason=reason, ours_us=None)
     return replace(
         row,
         other_us=figure.median_us,
