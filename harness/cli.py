@@ -1,4 +1,7 @@
-"""The command line: parsing and exit codes; the commands themselves are in commands.py."""
+"""The command line: parsing and exit codes; the commands themselves are in commands.py.
+
+Exit code 1 is a command's own finding, such as a slower row: no error of ours may end in it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,14 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _OURS_TO_NAME:
-            raise
+            return _unexpected(error)
         print(
             f"error: {error.name} is not installed: pip install {error.name}; or `make bench`, "
             "which installs all that is needed into .venv",
@@ -36,9 +41,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except Exception as error:
         if type(error).__name__ not in _ONE_LINE_ERRORS:
-            raise
+            return _unexpected(error)
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _unexpected(error: Exception) -> int:
+    """Say in one line what no check foresaw; with CVT_DEBUG the traceback comes first."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk: Python's own flush at exit would fail again, with code 120
+        _drop_output()
+    if os.environ.get("CVT_DEBUG"):
+        traceback.print_exception(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
+    print(
+        f"error: unexpected {text} ({Path(last.filename).name}, line {last.lineno}); set "
+        "CVT_DEBUG=1 for the traceback and report it",
+        file=sys.stderr,
+    )
+    return 2
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _OURS_TO_NAME = ("matplotlib", "numpy", "pandas", "rich", "scipy", "torch", "triton")
@@ -55,9 +82,18 @@ _ONE_LINE_ERRORS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """An error is one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; `{self.prog} --help` lists what there is\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m harness", description="CUDA and Triton kernels, checked and timed in pairs."
+    parser = _Parser(
+        prog="python -m harness",
+        description="CUDA and Triton kernels, checked and timed in pairs.",
+        epilog="CVT_DEBUG=1 in the environment shows the traceback of an unexpected error.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -93,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         "FASTER or SLOWER, 1 more are or a row failed",
     )
     bench.add_argument(
-        "--processes", type=int, metavar="N", help="with --aa: how many, 2 or more (default 5)"
+        "--processes", type=_whole, metavar="N", help="with --aa: how many, 2 or more (default 5)"
     )
     tuning = add("tune", "tune", "search configurations on this GPU, write harness/tuned/")
     _add_selection(tuning)
@@ -118,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
             "compare",
             "compare",
             "compare two runs, or the two sides of one. Exit code: 0 nothing is slower, 1 a row is "
-            "SLOWER, lost or newly incorrect, 2 not comparable",
+            "SLOWER, lost or newly incorrect, 2 not comparable or another error",
         )
     )
     readme = add("readme", "readme", "write the README's results table from a run")
@@ -160,29 +196,37 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(level="default")
 
 
-def _positive(text: str) -> float:
-    value = float(text)
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text}: wanted a number above 0")
+def _number(
+    text: str, kind: Callable[[str], float], fits: Callable[[float], bool], wanted: str
+) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted {wanted}")
     return value
+
+
+def _positive(text: str) -> float:
+    return _number(text, float, lambda v: 0 < v < math.inf, "a number above 0")
+
+
+def _whole(text: str) -> int:
+    return int(_number(text, int, lambda v: not math.isnan(v), "a whole number"))
 
 
 def _seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 1 << 62:
-        raise argparse.ArgumentTypeError(f"{text}: wanted a whole number from 0 to 2^62 - 1")
-    return value
+    wanted = "a whole number from 0 to 2^62 - 1"
+    return int(_number(text, int, lambda v: 0 <= v < 1 << 62, wanted))
 
 
 def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: wanted a share of 1, such as 0.02 for 2 %")
-    return value
+    return _number(text, float, lambda v: 0 <= v < 1, "a share of 1, such as 0.02 for 2 %")
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", type=int, default=0, help="CUDA device index (default 0)")
+    parser.add_argument("--device", type=_whole, default=0, help="CUDA device index (default 0)")
     parser.add_argument("--out", type=Path, help="the run's folder (default results/<gpu>/<time>)")
     parser.add_argument("--seed", type=_seed, default=20240117, help="seed of the inputs")
     parser.add_argument(

@@ -141,7 +141,7 @@ def _bench_with_gpu(options: argparse.Namespace) -> int:
     for line in outcome.failures:
         stdout.print(f"  {line}", markup=False)
     if not options.no_plots:
-        _draw(run_dir, None, None)
+        _draw_after(run_dir)
     return 1 if any(outcome.statuses[status] for status in FAILED) else 0
 
 
@@ -212,7 +212,7 @@ def _bench_without_gpu(options: argparse.Namespace) -> int:
     run_dir, summary, bad = _checks_without_gpu(options)
     references = sorted((REPOSITORY / "results").glob("*/reference/bench.csv"))
     for reference in [] if options.no_plots else references:
-        _draw(reference.parent, run_dir / "plots" / reference.parent.parent.name, None)
+        _draw_after(reference.parent, run_dir / "plots" / reference.parent.parent.name)
     drawn = "" if references else " No committed reference run to draw."
     stdout.print(
         f"{run_dir}: no GPU is visible, so NOTHING WAS TIMED. {summary}{drawn}", markup=False
@@ -274,7 +274,8 @@ def tune(options: argparse.Namespace) -> int:
     return 0
 
 
-def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> None:
+def _draw_after(run_dir: Path, out: Path | None = None) -> None:
+    """Draw what a command has measured: figures that cannot be drawn here do not fail it."""
     from .console import stdout
 
     if importlib.util.find_spec("matplotlib") is None:
@@ -284,22 +285,28 @@ def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> Non
             markup=False,
         )
         return
+    _draw(run_dir, out, None)
+
+
+def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> bool:
+    """Draw a run; False when it holds nothing to draw, which standard error was then told."""
+    from .console import stdout
     from .plots import plot_run
     from .results import read_run
 
     run = read_run(run_dir)
-    if run.truncated or not run.complete:
-        print(f"warning: {run_dir} is not a finished run; what it holds is drawn", file=sys.stderr)
-    folder = out or run_dir / "plots"
+    folder = out or run.path / "plots"
     figures = plot_run(run, folder, tuple(formats or ("png", "svg")))
-    if figures:
-        stdout.print(f"{len(figures)} figures in {folder}", markup=False)
+    if not figures:
+        return False
+    if not run.complete:
+        print(f"warning: {run_dir} is not a finished run; what it holds is drawn", file=sys.stderr)
+    stdout.print(f"{len(figures)} figures in {folder}", markup=False)
+    return True
 
 
 def plot(options: argparse.Namespace) -> int:
-    folder = options.run.parent if options.run.is_file() else options.run
-    _draw(folder, options.out, options.formats)
-    return 0
+    return 0 if _draw(options.run, options.out, options.formats) else 2
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -308,18 +315,43 @@ def compare(options: argparse.Namespace) -> int:
     from .results import read_run
 
     thresholds = {"noise_floor": options.noise_floor, "least_effect": options.least_effect}
-    if options.new is not None and (options.side or options.vs):
-        raise UsageError("compare: --side and --vs compare within one run, but two were given")
-    within_one = options.new is None
-    if within_one and (not (options.side and options.vs) or options.side == options.vs):
-        raise UsageError("compare: one run given, wanted two, or --side cuda --vs triton")
+    _refuse_sides(options)
     base = read_run(options.base)
-    if within_one:
+    if options.new is None:
+        backends = sorted(base.rows["backend"].unique())
+        for option, name in (("--side", options.side), ("--vs", options.vs)):
+            if name not in backends and backends:
+                raise UsageError(
+                    f"{option} {name!r}: {base.path} has no such backend, wanted one of "
+                    f"{', '.join(backends)}"
+                )
         comparison = compare_sides(base, side=options.side, vs=options.vs, **thresholds)
     else:
         comparison = compare_runs(base, read_run(options.new), force=options.force, **thresholds)
     render(comparison, stdout)
     return exit_code(comparison)
+
+
+def _refuse_sides(options: argparse.Namespace) -> None:
+    """Refuse `compare` with too few or too many of a second run, --side and --vs."""
+    side, vs, such_as = options.side, options.vs, "such as --side cuda --vs triton"
+    if options.new is not None:
+        if side or vs:
+            raise UsageError(
+                "compare: --side and --vs compare within one run, but two were given; leave them "
+                "or the second run out"
+            )
+    elif not (side or vs):
+        raise UsageError(
+            f"compare: one run given, wanted a second one, or two sides of the one, {such_as}"
+        )
+    elif not (side and vs):
+        given, lacks = ("--side", "--vs") if side else ("--vs", "--side")
+        raise UsageError(f"compare: {given} {side or vs} without {lacks}; give both, {such_as}")
+    elif side == vs:
+        raise UsageError(
+            f"compare: --side and --vs are both {side!r}, wanted two backends, {such_as}"
+        )
 
 
 def crosscheck(options: argparse.Namespace) -> int:

@@ -54,13 +54,19 @@ def read_csv(
         raise ResultsError(
             "reading results needs pandas; install it with: pip install pandas"
         ) from None
+    if not text:
+        raise ResultsError(
+            f"{path} is empty or was cut within its first line, want a header and rows; copy the "
+            "run again"
+        )
     header = text.decode("utf-8-sig", errors="replace").partition("\n")[0].strip().split(",")
     absent = [c for c in columns if c not in header]
     missing = [c for c in absent if SINCE_MINOR.get(c, 0) <= minor(version)]
     if missing:
+        more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
         raise ResultsError(
-            f"{path} lacks the column {', '.join(missing)}; schema {SCHEMA_VERSION} wants "
-            f"{len(columns)} columns: was it written by this harness?"
+            f"{path} lacks the column {', '.join(missing[:4])}{more}; schema "
+            f"{SCHEMA_VERSION} wants {len(columns)} columns: was it written by this harness?"
         )
     refuse_cut_lines(path, text, len(header))
     # Columns that this version does not know are kept as text. Floats go through Python's own

@@ -59,6 +59,19 @@ def matches(case: Case, expressions: Sequence[str]) -> bool:
     )
 
 
+def _refuse_unknown_dims(expressions: Sequence[str], specs: Sequence[OpSpec]) -> None:
+    """Raise PlanError for a comparison of a dimension that no case has: it would select nothing."""
+    cases = [case for spec in specs for case in (*spec.bench_cases, *spec.test_cases)]
+    known = dict.fromkeys(dim for case in cases for dim in case.dims)
+    for term in (term for text in expressions for term in re.split(r"[,;&]", text)):
+        found = _TERM.match(term)
+        if found and found[1] not in known:
+            raise PlanError(
+                f"--case {term.strip()!r}: no case of {', '.join(spec.stem for spec in specs)} has "
+                f"a dimension {found[1]!r}, wanted one of {', '.join(known)}"
+            )
+
+
 def _matches_one(case: Case, expression: str) -> bool:
     found = _TERM.match(expression)
     if not found:
@@ -83,6 +96,7 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
     _refuse_unknown("--op", filters.ops, registry.stems)
     _refuse_unknown("--backend", filters.backends, BACKENDS)
     specs = [registry.spec(stem) for stem in registry.stems if stem in (filters.ops or [stem])]
+    _refuse_unknown_dims(filters.cases, specs)
     known_dtypes = sorted({dtype for spec in specs for dtype in spec.dtypes})
     _refuse_unknown("--dtype", filters.dtypes, known_dtypes)
     units = [
@@ -98,7 +112,9 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
         raise PlanError(
             f"nothing matches ops={list(filters.ops) or 'all'} "
             f"dtypes={list(filters.dtypes) or 'all'} "
-            f"cases={list(filters.cases) or 'all'}; `python -m harness list` shows what there is"
+            f"cases={list(filters.cases) or 'all'} "
+            f"backends={list(filters.backends) or 'all'}; `python -m harness list` "
+            "shows what there is"
         )
     return units
 

@@ -133,16 +133,18 @@ def _roofs(meta: Mapping[str, Any]) -> pd.DataFrame:
     """Return the roofs' change from start to end; empty where the end was not measured."""
     start, end = meta.get("roofs") or {}, meta.get("roofs_end") or {}
     lines: list[tuple[str, float, float, bool]] = []
+    before, after = (roofs.get("curves_us") or {} for roofs in (start, end))
     for kind in CURVES:
-        later = {float(size): time for size, time in end.get("curves_us", {}).get(kind, [])}
-        for size, time_us in start.get("curves_us", {}).get(kind, []):
+        later = {float(size): time for size, time in after.get(kind, [])}
+        for size, time_us in before.get(kind, []):
             end_us = later.get(float(size))
             if end_us:
                 percent = 100.0 * (time_us / end_us - 1.0)
                 lines.append((kind, float(size), percent, time_us < DRIFT_FROM_US))
-    for dtype, rate in start.get("matrix_tflops", {}).items():
-        if rate and dtype in end.get("matrix_tflops", {}):
-            percent = 100.0 * (end["matrix_tflops"][dtype] / rate - 1.0)
+    rates_after = end.get("matrix_tflops") or {}
+    for dtype, rate in (start.get("matrix_tflops") or {}).items():
+        if dtype in rates_after:
+            percent = 100.0 * (rates_after[dtype] / rate - 1.0)
             lines.append((f"matrix {dtype}", math.nan, percent, False))
     table: pd.DataFrame = pd.DataFrame(lines, columns=["kind", "bytes", "pct", "small"])
     return table

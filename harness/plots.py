@@ -63,7 +63,10 @@ def plot_run(
     if not written:
         statuses = run.rows["status"].value_counts().to_dict()
         counts = ", ".join(f"{n} {s}" for s, n in sorted(statuses.items())) or "it is empty"
-        tell(f"no figure drawn from {run.path}: no ok row with a time and a size ({counts})")
+        tell(
+            f"nothing to plot in {run.path}: no ok row with a time and a size ({counts}); pass a "
+            "run that was timed on a GPU"
+        )
     return written
 
 

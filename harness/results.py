@@ -103,8 +103,10 @@ def read_run(path: Path | str) -> Run:
     folder = Path(path)
     if folder.name == BENCH_NAME and not folder.is_dir():
         folder = folder.parent
-    if not folder.is_dir():
-        raise ResultsError(f"{path} is not a run folder; want a folder that holds {BENCH_NAME}")
+    if not any((folder / name).exists() for name in (BENCH_NAME, META_NAME)):
+        what = f"holds no {BENCH_NAME}" if folder.is_dir() else "is no folder"
+        what = what if folder.exists() else "does not exist"
+        raise ResultsError(f"{folder} {what}; want a run's folder, such as results/<gpu>/<time>")
     bench, bench_torn = read_text(folder / BENCH_NAME)
     meta = read_meta(folder / META_NAME)
     rows = _read_rows(folder / BENCH_NAME, bench, meta)

@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from harness.meta_checks import refuse_unusable
 from harness.schema import (
     BENCH_NAME,
     COLUMNS,
@@ -50,6 +51,7 @@ def read_meta(path: Path) -> dict[str, Any]:
             f"{path} has schema {version}, this reader knows {major(SCHEMA_VERSION)}.x; use the "
             "harness version that wrote it"
         )
+    refuse_unusable(path, meta)
     return dict(meta)
 
 

@@ -18,6 +18,7 @@ from .machine import (
     source_facts,
     timestamp,
 )
+from .meta_checks import whole_roofs
 from .noise_floor import recorded_floor
 from .plan import Unit
 from .protocol import Request
@@ -25,7 +26,7 @@ from .registry import Registry
 from .roofs import Roofs, drift
 from .rows import Event, RowMaker
 from .run_writer import RunWriter
-from .schema import FAILED
+from .schema import FAILED, META_NAME
 from .supervisor import Supervisor, WorkerDiedError
 
 
@@ -133,7 +134,7 @@ def _roofs(
         recorded = supervisor.roofs(dtypes, flush)
         overheads = {key: recorded[key] for key in ("event_overhead_us", "launch_floor_us")}
         writer.record({"roofs": recorded, **overheads})
-    return Roofs.from_meta(recorded)
+    return whole_roofs(writer.run_dir / META_NAME, recorded)
 
 
 def _roofs_again(
