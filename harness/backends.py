@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .registry import Registry, cuda_sources
+from .registry import Registry, RegistryError, cuda_sources
 from .spec import BACKENDS, ITEMSIZE, Case, Config, OpSpec
 
 if TYPE_CHECKING:
@@ -122,14 +122,20 @@ def bind(
     config: Config | None,
     gpu_slug: str,
 ) -> Bound:
-    """Make the launching closure. `config` None takes the tuned one for this GPU."""
+    """Make the launching closure. `config` None takes the tuned one for this GPU; a variant has
+    none, and one without a file of its own is the headline under a given configuration."""
     spec = problem.spec
     arguments = tuple(problem.tensors[name] for name in spec.arguments)
+    further = registry.variant(spec.stem, backend, variant) if variant else None
     source = "given"
     if config is None:
-        config, source = tuned_config(gpu_slug, spec, backend, problem.dtype, problem.case)
-    if backend in ("cuda", "triton"):
-        launcher, form = _own_launcher(registry, spec, backend)
+        config, source = {}, "default"
+        if not variant:
+            config, source = tuned_config(gpu_slug, spec, backend, problem.dtype, problem.case)
+        elif further is None:
+            raise RegistryError(f"{spec.stem}: no variants/{backend}/{variant}.py in any root")
+    if further or backend in ("cuda", "triton"):
+        launcher, form = (further, "") if further else _own_launcher(registry, spec, backend)
         call = functools.partial(launcher, *arguments, problem.out, **config)
         return Bound(backend, variant, call, lambda: problem.out, config, source, form)
     return _bind_baseline(problem, backend, arguments)

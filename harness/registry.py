@@ -1,7 +1,8 @@
 """Stems to specs and kernels. The only file that knows the folders' names.
 
 A root is a folder with `harness/specs/<stem>.py` and `triton_kernels/<stem>.py`; the first is
-this repository, `--kernels DIR` adds others, whose CUDA side must be built by themselves.
+this repository, `--kernels DIR` adds others, whose CUDA side must be built by themselves. Further
+implementations of an op, its own or another root's, lie in `variants/<backend>/<variant>.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import importlib
 import importlib.util
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .spec import OpSpec
 
@@ -81,6 +84,20 @@ class Registry:
     def triton_module(self, stem: str) -> types.ModuleType:
         """The Triton file of `stem`, imported (needs triton)."""
         return load_triton(stem, self._spec_files[stem].parents[2])
+
+    def variant(self, stem: str, backend: str, name: str) -> Callable[..., Any] | None:
+        """The function `stem` of `variants/<backend>/<name>.py`, which takes the op's tensors and
+        `out`; None where no root has that file."""
+        for root in self.roots:
+            file = root / "variants" / backend / f"{name}.py"
+            if not file.is_file():
+                continue
+            module = _load_by_path(f"harness._variants.{backend}.{name}", file)
+            launcher: Callable[..., Any] | None = getattr(module, stem, None)
+            if launcher is None:
+                raise RegistryError(f"{file}: wanted a function {stem}")
+            return launcher
+        return None
 
 
 def cuda_sources() -> list[Path]:
