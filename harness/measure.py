@@ -67,7 +67,7 @@ SETTINGS = {
         max_samples=8,
         other_times=False,
     ),
-    "aa": Settings(cap_s=1.5, limited_span_s=1.0, second_seed=False, other_times=False),
+    "aa": Settings(cap_s=1.5, limited_span_s=0.5, second_seed=False, other_times=False),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _POINTS_LOG2 = (14, 16, 18, 20, 22, 24, 25, 26, 27, 28, 29, 30, 32)
 _PROBE_SAMPLES, _FINAL_SAMPLES = 3, 15
 _STEADY_BATCHES, _STEADY_SHARE, _MOST_BATCHES = 4, 0.01, 24
-_MATRIX_EXTENT, _MATRIX_SPAN_S = 8192, 1.0
+_MATRIX_EXTENT, _MATRIX_REST_S, _MATRIX_SPAN_S = 8192, 0.5, 0.3
 
 
 def measure_roofs(
@@ -165,8 +166,8 @@ def _steady(medians: Sequence[float], tick_us: float) -> bool:
 def _matrix_tflops(clock: CudaEventClock, dtype: str) -> float:
     """The library's best rate on normal data at 8192 cubed: that of the fastest batch's median.
 
-    The power limit pulls a sustained product down by ten percent and more, but rows take turns with
-    cooler kernels, and a roof that they pass is none.
+    After a rest: the power limit pulls a sustained product down by ten percent and more within
+    tenths of a second, but rows take turns with cooler kernels, and a roof that they pass is none.
     """
     from .spec import random_tensor
 
@@ -178,6 +179,8 @@ def _matrix_tflops(clock: CudaEventClock, dtype: str) -> float:
         x @ w
 
     launch()
+    clock.batch(launch, _PROBE_SAMPLES)
+    time.sleep(_MATRIX_REST_S)
     medians = []
     start_s = clock.now_s()
     while clock.now_s() - start_s < _MATRIX_SPAN_S:
