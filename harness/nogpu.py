@@ -6,6 +6,7 @@ shapes against float64, and each Triton kernel is compiled for sm_90. Nothing is
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import subprocess
@@ -15,11 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .console import Progress
+from .console import Progress, stdout
+from .explanation_view import take_lines
+from .machine import timestamp
+from .options import UsageError, resume_command, sweep_options, units_of
 from .plan import Unit
+from .reading import draw_after
 from .registry import REPOSITORY, Registry
 from .rows import RowMaker
 from .run_writer import RunWriter
+from .schema import FAILED
 from .supervisor import Supervisor
 from .sweep import SweepOptions, is_written, request_for, run_meta, write_new
 
@@ -45,6 +51,60 @@ class Found:
 
     def count(self, statuses: Sequence[str]) -> int:
         return sum(n for (_, status, _), n in self.reasons.items() if status in statuses)
+
+
+def bench_without_gpu(options: argparse.Namespace) -> int:
+    """Check, compile and plot what needs no GPU; says plainly what was not measured."""
+    run_dir, summary, bad = checks_without_gpu(options)
+    references = sorted((REPOSITORY / "results").glob("*/reference/bench.csv"))
+    for reference in [] if options.no_plots else references:
+        draw_after(reference.parent, run_dir / "plots" / reference.parent.parent.name)
+    drawn = "" if references else " No committed reference run to draw."
+    stdout.print(
+        f"{run_dir}: no GPU is visible, so NOTHING WAS TIMED. {summary}{drawn}", markup=False
+    )
+    return 1 if bad else 0
+
+
+def checks_without_gpu(options: argparse.Namespace) -> tuple[Path, str, bool]:
+    """(the run's folder, what was found in words, is anything wrong)."""
+    registry, units = selected(options)
+    small = small_units(units)
+    sweep = sweep_options(options)
+    run_dir = options.out or Path("results") / "no-gpu" / timestamp()
+    try:
+        found = run_checks(
+            registry, small, run_dir, sweep, Progress(), getattr(options, "resume", False)
+        )
+    except KeyboardInterrupt:
+        stdout.print(f"stopped; go on with: {resume_command(run_dir)}", markup=False)
+        raise
+    compiled = compile_offline(units) if has_triton(units) else []
+    for one in compiled:
+        verdict = "compiled" if one.ok else "FAILED"
+        stdout.print(f"sm_90 {one.stem} {one.dtype}: {verdict}: {one.text}", markup=False)
+    bad = found.count(FAILED) > 0 or not all(one.ok for one in compiled)
+    return run_dir, summary(found, compiled), bad
+
+
+def selected(options: argparse.Namespace) -> tuple[Registry, list[Unit]]:
+    """The test cases that match; raises UsageError when the interpreter could run none of them."""
+    registry, units = units_of(options, tests=True)
+    if not small_units(units):
+        raise UsageError(
+            "no test case that matches is small enough for the interpreter; on a GPU the same "
+            "filters select from the bench cases that `list` shows"
+        )
+    return registry, units
+
+
+def outlook(small: Sequence[Unit], units: Sequence[Unit]) -> str:
+    """One sentence on what `bench` would do here."""
+    n_rows = sum(len(unit.contenders) for unit in small)
+    text = f"{len(small)} test cases, {n_rows} rows, in Triton's interpreter"
+    if has_triton(units):
+        text += f", and {len(_compiled_alone(units))} compilations for sm_90"
+    return f"No GPU is visible: {text}; nothing would be timed."
 
 
 def small_units(units: Sequence[Unit]) -> list[Unit]:
@@ -77,6 +137,8 @@ def run_checks(
                 continue
             answered = supervisor.run(request_for(unit, options, timed=False))
             events = maker.complete(unit, answered)
+            for event in events if options.explain else []:
+                stdout.print("\n".join(take_lines(unit.label, event["row"])), markup=False)
             for row in write_new(unit, events, writer):
                 found.reasons[row["backend"], row["status"], row["reason"]] += 1
             progress.unit_done(unit.label, [event["row"] for event in events])
@@ -100,12 +162,15 @@ def summary(found: Found, compiled: Sequence[Compiled]) -> str:
     return " ".join(sentences) or "Every row had been written before."
 
 
+def _compiled_alone(units: Sequence[Unit]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((unit.spec.stem, unit.dtype) for unit in units))
+
+
 def compile_offline(units: Sequence[Unit], arch: int = 90) -> list[Compiled]:
     """Compile each op's Triton side for `arch` in a process of its own, one per dtype."""
-    wanted = dict.fromkeys((unit.spec.stem, unit.dtype) for unit in units)
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     results = []
-    for stem, dtype in wanted:
+    for stem, dtype in _compiled_alone(units):
         done = _run(
             [sys.executable, "-m", "harness.offline", stem, "--arch", str(arch), "--dtype", dtype],
             environment,

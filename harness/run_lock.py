@@ -11,6 +11,27 @@ from harness.schema import ResultsError
 LOCK_NAME = ".lock"
 
 
+def refuse_locked(run_dir: Path) -> None:
+    """Raise ResultsError when a writer has the folder; leaves a lock that nobody holds as it is."""
+    try:
+        fd = os.open(run_dir / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _held(run_dir, fd) from None
+    finally:
+        os.close(fd)
+
+
+def _held(run_dir: Path, fd: int) -> ResultsError:
+    holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+    return ResultsError(
+        f"{run_dir} is being written by process {holder}; wait for it or choose another folder"
+    )
+
+
 class RunLock:
     """Holds `<run_dir>/.lock` from construction to release().
 
@@ -26,12 +47,9 @@ class RunLock:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+                held = _held(run_dir, fd)
                 os.close(fd)
-                raise ResultsError(
-                    f"{run_dir} is being written by process {holder}; wait for it or choose "
-                    "another folder"
-                ) from None
+                raise held from None
             # The holder before us may have removed the file between our open and our lock.
             if self._is_current(fd):
                 self._fd = fd

@@ -74,40 +74,59 @@ def whole_lines(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
+def held_keys(run_dir: Path) -> set[tuple[str, ...]]:
+    """Return the keys of the rows that bench.csv holds whole, none where it is missing.
+
+    Raises ResultsError when its columns or keys are not those of a run of this schema.
+    """
+    bench = run_dir / BENCH_NAME
+    if not bench.exists():
+        return set()
+    text = whole_lines(bench.read_bytes()).decode(errors="replace")
+    lines = list(csv.reader(io.StringIO(text, newline="")))
+    if lines and tuple(lines[0]) != COLUMNS:
+        raise ResultsError(
+            f"{bench} has other columns than schema {SCHEMA_VERSION}; choose another folder"
+        )
+    cut = next((n for n, line in enumerate(lines, 1) if len(line) != len(COLUMNS)), None)
+    if cut is not None:
+        raise ResultsError(
+            f"{bench}: line {cut} has {len(lines[cut - 1])} cells, want {len(COLUMNS)}; repair it "
+            "or choose another folder"
+        )
+    rows = [dict(zip(COLUMNS, line, strict=True)) for line in lines[1:]]
+    keys = {tuple(row[c] for c in KEY) for row in rows}
+    if len(keys) != len(rows):
+        raise ResultsError(f"{bench} holds a key twice; choose another folder")
+    return keys
+
+
 def repair(run_dir: Path) -> set[tuple[str, ...]]:
     """Cut all files back to the last row that bench.csv holds whole; return the rows' keys.
 
-    Does nothing in an empty folder. Raises ResultsError when bench.csv has other columns.
+    Does nothing in an empty folder. Raises ResultsError, before it cuts anything, when bench.csv
+    is not one of this schema.
     """
     bench = run_dir / BENCH_NAME
     if not bench.exists():
         for name in (ROUNDS_NAME, SAMPLES_NAME, WATCH_NAME):
             (run_dir / name).unlink(missing_ok=True)
         return set()
-    whole = _cut_torn_line(bench)
-    lines = list(csv.reader(io.StringIO(whole.decode(), newline="")))
-    if lines and tuple(lines[0]) != COLUMNS:
-        raise ResultsError(
-            f"{bench} has other columns than schema {SCHEMA_VERSION}; choose another folder"
-        )
-    rows = [dict(zip(COLUMNS, line, strict=True)) for line in lines[1:]]
-    keys = {tuple(row[c] for c in KEY) for row in rows}
-    if len(keys) != len(rows):
-        raise ResultsError(f"{bench} holds a key twice; choose another folder")
-    _cut_rounds(run_dir / ROUNDS_NAME, len(rows))
-    _cut_samples(run_dir / SAMPLES_NAME, len(rows))
+    keys = held_keys(run_dir)
+    _cut_torn_line(bench)
+    _cut_rounds(run_dir / ROUNDS_NAME, len(keys))
+    _cut_samples(run_dir / SAMPLES_NAME, len(keys))
     if (run_dir / WATCH_NAME).exists():
         _cut_torn_line(run_dir / WATCH_NAME)
     return keys
 
 
-def _cut_torn_line(path: Path) -> bytes:
-    """Remove a last line without its newline from the file; return the whole lines."""
+def _cut_torn_line(path: Path) -> None:
+    """Remove a last line without its newline from the file."""
     data = path.read_bytes()
     whole = whole_lines(data)
     if len(whole) != len(data):
         os.truncate(path, len(whole))
-    return whole
 
 
 def _cut_rounds(path: Path, n_rows: int) -> None:

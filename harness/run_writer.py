@@ -14,12 +14,8 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from harness import run_repair
-from harness.run_checks import (
-    check_rounds,
-    refuse_other_machine,
-    refuse_other_schema,
-    round_cells,
-)
+from harness.run_checks import check_rounds, round_cells
+from harness.run_folder import earlier_meta, refuse_held
 from harness.run_lock import RunLock
 from harness.schema import (
     BENCH_NAME,
@@ -89,12 +85,7 @@ class RunWriter:
                 f"cannot write {run_dir}: {error.strerror or error}; choose another --out"
             ) from error
         try:
-            held = [n for n in (BENCH_NAME, META_NAME) if (run_dir / n).exists()]
-            if held and not resume:
-                raise ResultsError(
-                    f"{run_dir} already holds a run ({', '.join(held)}); continue it with "
-                    "--resume, or choose another folder"
-                )
+            refuse_held(run_dir, resume)
             return cls._open(run_dir, dict(meta), lock)
         except OSError as error:
             lock.release()
@@ -105,11 +96,7 @@ class RunWriter:
 
     @classmethod
     def _open(cls, run_dir: Path, meta: dict[str, Any], lock: RunLock) -> RunWriter:
-        if (run_dir / META_NAME).exists():
-            old = run_repair.read_meta(run_dir / META_NAME)
-            refuse_other_schema(run_dir, old)
-            refuse_other_machine(run_dir, old, meta)
-            meta = _merge(old, meta)
+        meta = _merge(earlier_meta(run_dir, meta), meta)
         keys = run_repair.repair(run_dir)
         writer = cls(run_dir, meta, lock, keys)
         try:

@@ -12,6 +12,8 @@ import pytest
 
 from harness.plan import Filters, PlanError, estimate_s, matches, plan
 from harness.registry import REPOSITORY, Registry
+from harness.run_lock import RunLock
+from harness.run_writer import RunWriter
 from harness.spec import Case
 
 
@@ -120,6 +122,66 @@ def test_dry_run_says_what_and_how_long_and_runs_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def dry_run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return harness("bench", "--dry-run", "--op", "softmax", *arguments, CUDA_VISIBLE_DEVICES="")
+
+
+def test_a_dry_run_without_a_gpu_shows_what_would_run_here(tmp_path):
+    pytest.importorskip("torch")
+    done = dry_run("--dtype", "bf16", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    *cases, last = done.stdout.splitlines()
+    assert "softmax 32768x4096 bf16" not in done.stdout
+    assert f"No GPU is visible: {len(cases)} test cases" in last
+    assert "1 compilations for sm_90; nothing would be timed" in last
+    assert "On a GPU: " in last and " s; nothing was run" in last
+    only_tests = dry_run("--case", "N<=31", "--out", str(tmp_path / "run"))
+    assert "On a GPU no bench case matches; nothing was run" in only_tests.stdout
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--device", "1"], "--device 1: no GPU is visible"),
+        (["--case", "N>2^40"], "nothing matches"),
+        (["--out", "{run}"], "already holds a run"),
+        (["--out", "{run}", "--resume", "--seed", "5"], "begun with seed"),
+        (["--out", "{run}/bench.csv/x"], "bench.csv is no folder"),
+        (["--out", "{cut}", "--resume"], "line 2 has 3 cells, want 57"),
+        (["--out", "{held}", "--resume"], "being written by process"),
+        (["--aa"], "no GPU is visible"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(tmp_path, arguments, words):
+    pytest.importorskip("torch")
+    for name in ("run", "cut", "held"):
+        RunWriter.create(tmp_path / name, {"gpu": {"name": "none"}, "seed": 20240117}).close()
+    with (tmp_path / "cut" / "bench.csv").open("a") as file:
+        file.write("a,b,c\n")
+    places = {name: str(tmp_path / name) for name in ("run", "cut", "held")}
+    lock = RunLock(tmp_path / "held")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = dry_run(*[text.format(**places) for text in arguments])
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    lock.release()
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert words in done.stderr
+
+
+def test_a_dry_run_of_a_resume_leaves_a_torn_run_as_it_is(tmp_path):
+    pytest.importorskip("torch")
+    RunWriter.create(tmp_path, {"gpu": {"name": "none"}, "seed": 20240117}).close()
+    with (tmp_path / "bench.csv").open("a") as file:
+        file.write("torn")
+    (tmp_path / ".lock").write_text("99\n")  # of a writer that was killed
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    done = dry_run("--out", str(tmp_path), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_bench_without_a_gpu_checks_and_times_nothing(tmp_path):
     pytest.importorskip("triton")
     out = tmp_path / "run"
@@ -175,11 +237,11 @@ def test_without_a_gpu_the_flush_is_recorded_and_kept_by_a_resume(tmp_path):
 
 
 def test_the_resume_command_repeats_what_was_asked(monkeypatch, tmp_path):
-    from harness.commands import _resume_command
+    from harness.options import resume_command
 
     given = ["harness", "bench", "--quick", "--case", "N>=4096", "--out", "x", "--resume"]
     monkeypatch.setattr("sys.argv", given)
-    assert _resume_command(tmp_path) == (
+    assert resume_command(tmp_path) == (
         f"python -m harness bench --quick --case 'N>=4096' --resume --out {tmp_path}"
     )
 

@@ -214,3 +214,11 @@ def test_a_full_disk_below_the_output_is_not_the_code_of_a_slower_row():
         )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_dry_run_of_aa_refuses_a_used_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(commands, "_refuse_missing_device", lambda device: True)
+    (tmp_path / "aa.csv").write_text("")
+    assert "already holds aa.csv" in line_of(
+        capsys, "bench", "--aa", "--dry-run", "--out", tmp_path
+    )
