@@ -18,7 +18,7 @@ import setuptools
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # an isolated build does not have the checkout on its path
 
-from harness import preflight  # noqa: E402
+from harness import compilers, preflight  # noqa: E402
 
 # Only these compile. The rest (egg_info, dist_info, sdist, --version) needs neither torch nor nvcc.
 BUILD_COMMANDS = {
@@ -65,7 +65,7 @@ def write_build_info(found: preflight.Preflight) -> None:
         "FLAGS": " ".join(NVCC_FLAGS),
         "ARCH_LIST": found.arch_list,
         "HOST_COMPILER": found.host_version,
-        "PTXAS": preflight.ptxas_version(found.nvcc.home) if found.nvcc else "",
+        "PTXAS": compilers.ptxas_version(found.nvcc.home) if found.nvcc else "",
     }
     quoted = {
         name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in facts.items()
