@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
+_NEXT_SEED = 1000
+
+
 class CaseRun:
     """One case on its way through bind, check, measure and the second check."""
 
@@ -39,6 +42,7 @@ class CaseRun:
         self._rows: dict[Contender, dict[str, Any]] = {}
         self._live: dict[Contender, Bound] = {}
         self._turn: Contender | None = None
+        self._seed = request.seed
 
     def execute(self) -> None:
         for contender in self._request.contenders:
@@ -100,6 +104,8 @@ class CaseRun:
             "first_call_ms": first_call_ms,
             **verdict.columns(),
         }
+        if self._request.explain:
+            row["explanation"] = self._problem.explain(bound.produced(), bound.unfused)
         if contender.backend == "triton":
             row |= self._triton_facts(compiled, row["config"])
         self._rows[contender] = row
@@ -170,6 +176,7 @@ class CaseRun:
             row |= time_columns(measurement, settings, self._clock, self._request.flush)
             if compiled.count:
                 row["warnings"] = join_warnings(row.get("warnings"), "compiled_while_timed")
+        self._worker.say("stage", contender="", stage="inputs")
         if self._problem.restore_inputs():
             # Whose doing it was shows in the second check, where each runs alone.
             for contender in self._live:
@@ -211,7 +218,9 @@ class CaseRun:
     def _new_inputs(self) -> None:
         """Same pointers, other values: what was cached by pointer or by content shows."""
         self._turn = None  # what goes wrong here is nobody's fault
-        self._problem.reseed(self._request.seed + 1000)
+        self._worker.say("stage", contender="", stage="new inputs")
+        self._seed += _NEXT_SEED  # when rounds start again, these were rewritten before
+        self._problem.reseed(self._seed)
         self._problem.poison()
 
     def _second_check(self, contender: Contender) -> None:
@@ -239,8 +248,8 @@ class CaseRun:
         import torch
 
         bound, row = self._live[contender], self._rows[contender]
-        row["host_us_p50"] = host_us(bound.call)
         try:
+            row["host_us_p50"] = host_us(bound.call)
             self._problem.poison()
             best_case_us = graph_us(self._clock, bound.call)
             torch.cuda.synchronize()
@@ -249,7 +258,7 @@ class CaseRun:
                 row["graph_us_p50"] = best_case_us
             else:
                 row["warnings"] = join_warnings(row.get("warnings"), "graph_replay_wrong")
-        except RuntimeError as error:
+        except Exception as error:
             if context_is_lost():
                 raise
             if is_unjoined(error):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .console import Progress, stdout
+from .explanation_view import take_lines
 from .plan import Unit
 from .supervisor import Supervisor
 from .sweep import SweepOptions, request_for
@@ -27,11 +28,16 @@ def check_units(
 
 
 def check_on_gpu(units: Sequence[Unit], options: SweepOptions) -> int:
-    """Print each failure with its reason, then the counts; 1 when anything is wrong."""
+    """Print each failure with its reason, then the counts; 1 when anything is wrong.
+
+    With options.explain every row is printed, with the numbers behind its verdict.
+    """
     found = check_units(units, options, Progress())
     counts = Counter(row["status"] for _, row in found)
     for unit, row in found:
-        if row["status"] not in _GOOD:
+        if options.explain:
+            stdout.print("\n".join(take_lines(unit.label, row)), markup=False)
+        elif row["status"] not in _GOOD:
             stdout.print(
                 f"{unit.label} {row['backend']}: {row['status']}: {row['reason']}", markup=False
             )

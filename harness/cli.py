@@ -108,6 +108,11 @@ def _parser() -> argparse.ArgumentParser:
     check = add("check", "check", "check every implementation against float64, untimed")
     _add_selection(check)
     _add_running(check)
+    check.add_argument(
+        "--explain",
+        action="store_true",
+        help="every row with its worst element, the share of the allowance it uses, what is wrong",
+    )
     bench = add("bench", "bench", "check and time, write CSV and plots")
     _add_selection(bench)
     _add_running(bench)

@@ -48,7 +48,10 @@ def _row(request: Request, contender: Contender) -> dict[str, Any]:
         return {"status": "unsupported", "reason": reason}
     verdict = problem.judge(bound.produced())
     right = {"reason": "right in the interpreter; no GPU to time it on"} if verdict.ok else {}
-    return verdict.columns() | right
+    row = verdict.columns() | right
+    if request.explain:
+        row["explanation"] = problem.explain(bound.produced(), bound.unfused)
+    return row
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .console import Progress, stdout
+from .explanation_view import take_lines
 from .machine import timestamp
 from .options import UsageError, resume_command, sweep_options, units_of
 from .plan import Unit
@@ -136,6 +137,8 @@ def run_checks(
                 continue
             answered = supervisor.run(request_for(unit, options, timed=False))
             events = maker.complete(unit, answered)
+            for event in events if options.explain else []:
+                stdout.print("\n".join(take_lines(unit.label, event["row"])), markup=False)
             for row in write_new(unit, events, writer):
                 found.reasons[row["backend"], row["status"], row["reason"]] += 1
             progress.unit_done(unit.label, [event["row"] for event in events])

@@ -40,6 +40,7 @@ def sweep_options(options: argparse.Namespace, settings: str = "default") -> Swe
         tuple(options.kernels),
         options.timeout,
         getattr(options, "flush", "clean"),
+        getattr(options, "explain", False),
     )
 
 

@@ -37,7 +37,8 @@ class Request:
     """One case of one op, all contenders in one process.
 
     `dims` and `layout` name the case; `timed` False only checks. `settings` names the
-    measuring effort in measure.SETTINGS, `flush` the L2's state in schema.FLUSHES.
+    measuring effort in measure.SETTINGS, `flush` the L2's state in schema.FLUSHES. `explain`
+    asks for the numbers behind each verdict, as the row's "explanation": no column of a run.
     """
 
     op: str
@@ -50,6 +51,7 @@ class Request:
     settings: str = "default"
     flush: str = "clean"
     kernels: tuple[str, ...] = field(default_factory=tuple)
+    explain: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

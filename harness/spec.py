@@ -61,14 +61,32 @@ def short_extent(extent: int) -> str:
 class Tolerance:
     """How far one dtype's output may lie from float64.
 
-    Elementwise: |got - reference| <= output_ulps * eps(dtype) * |reference|
-    + eps(float32) * OpSpec.accumulation(...). Bias: the summed signed error, in ulps of the
-    summed magnitude, stays within `bias_ulps` plus sampling noise. `reason` says why.
+    Elementwise: |got - reference| <= output_ulps * spacing(dtype, reference)
+    + eps(float32) * OpSpec.accumulation(...), where spacing is eps(dtype) * |reference| and stops
+    shrinking at the smallest normal number. Bias: the summed signed error, upwards and away from
+    zero, in ulps of the summed magnitude, stays within bias_ulps
+    + eps(float32) / eps(dtype) * OpSpec.drift(...) plus sampling noise. `reason` says where both
+    numbers come from, and names them.
     """
 
     output_ulps: float
     bias_ulps: float
     reason: str
+
+
+@dataclass(frozen=True)
+class SpecialValues:
+    """What an op owes to NaN, infinities, zeros and subnormal numbers; both sides share it.
+
+    NaN and infinities are never the op's to choose: NaN only where the reference has NaN, infinity
+    with the same sign. signed_zeros: "kept" means an output zero has the reference's sign.
+    subnormals: "flushed" means that a result, or a value on the way to it, below float32's
+    smallest normal number may become zero. `text` says all of it in words, with the reason.
+    """
+
+    text: str = ""
+    signed_zeros: Literal["kept", "any"] = "any"
+    subnormals: Literal["kept", "flushed"] = "flushed"
 
 
 @dataclass(frozen=True)
@@ -78,15 +96,20 @@ class OpSpec:
     `make_inputs(case, dtype, device, seed)` returns the tensors named in `arguments`, in that
     order, without the output. `output_shape(case)` is the shape of `out`. `reference(tensors)`
     is float64. `accumulation(tensors, reference)` is the magnitude that float32 arithmetic
-    inside the op rounds at, elementwise. `unfused_rounding`, for an op that torch runs as several
+    inside the op rounds at, elementwise, times how often it does; it grows with the length of a
+    reduction. `drift(case)` is the part of it that may share one sign over the whole output, as a
+    multiple of the summed magnitude. `unfused_rounding`, for an op that torch runs as several
     kernels, is the magnitude that those kernels round in the output's dtype in between; only
     `torch` and `compile` are granted it. `bytes_read`, `bytes_written` and `flops` count the
     distinct bytes and the model operations of a case. `eager(*tensors)` is the plain torch
     expression; `library(*tensors, out)` the best fused library call, None where `absent` says
     why. `absent` maps a backend to the reason it has no implementation. `low_precision`
-    is the op computed carelessly in its own dtype: the checker must refuse it. `tuning` maps
-    a backend to the configurations worth trying on a case in a dtype. `sweep_dim` is the
-    extent that the bench cases vary.
+    is the op computed carelessly in its own dtype: the checker must refuse it. `mutant_cases` are
+    those on which outputs broken on purpose must fail; `omitted_mutants` maps one that cannot to
+    the reason, as `mutant`, `mutant:dtype`, `mutant@case` or `mutant:dtype@case`. `reduced_dim` is
+    the extent that an output element sums over, "" for none. `tuning` maps a backend to the
+    configurations worth trying on a case in a dtype. `sweep_dim` is the extent that the bench
+    cases vary.
     """
 
     stem: str
@@ -109,6 +132,10 @@ class OpSpec:
     low_precision: Callable[[Tensors], torch.Tensor] | None = None
     unfused_rounding: Callable[[Tensors], torch.Tensor] | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
+    special_values: SpecialValues = field(default_factory=SpecialValues)
+    drift: Callable[[Case], float] = lambda case: 0.0
+    reduced_dim: str = ""
+    mutant_cases: tuple[Case, ...] = ()
     omitted_mutants: Mapping[str, str] = field(default_factory=dict)
     tuning: Mapping[str, Callable[[Case, str], Sequence[Config]]] = field(default_factory=dict)
     compute_bound: bool = False

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from harness.spec import ITEMSIZE, Case, Config, OpSpec, Tensors, Tolerance, random_tensor
+from harness.spec import (
+    ITEMSIZE,
+    Case,
+    Config,
+    OpSpec,
+    SpecialValues,
+    Tensors,
+    Tolerance,
+    random_tensor,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +32,8 @@ BENCH_CASES = (
 # Odd and prime widths defeat 16-byte rows; 1 column is exp(0)/exp(0); 33 and 129 sit one past
 # a warp and a tile; 32769 and 70000 are wider than any row kept on chip in one program.
 # padded: rows lie in a wider storage, so the row stride is not the width. outliers: one
-# large value a row, which a sum without maximum subtraction overflows on.
+# large value a row, which a sum without maximum subtraction overflows on. special: rows with
+# NaN, infinities, nothing but -Inf, numbers whose product with log2(e) overflows, and zeros.
 TEST_CASES = (
     *(
         Case({"M": m, "N": n})
@@ -46,6 +57,7 @@ TEST_CASES = (
     Case({"M": 13, "N": 1000}, layout="padded"),
     Case({"M": 13, "N": 4096}, layout="padded"),
     Case({"M": 13, "N": 1024}, layout="outliers"),
+    Case({"M": 11, "N": 257}, layout="special"),
 )
 
 
@@ -56,20 +68,54 @@ def make_inputs(case: Case, dtype: str, device: str, seed: int) -> Tensors:
     x = random_tensor((m, n), dtype, device, seed)
     if case.layout == "outliers":
         x[:, seed % n] = 1000.0
+    if case.layout == "special":
+        _plant_special_rows(x)
     return {"x": x}
 
 
-def accumulation(tensors: Tensors, reference: torch.Tensor) -> torch.Tensor:
-    """float32 magnitude: the argument x - max is rounded before exp, the sum in a tree.
+def _plant_special_rows(x: torch.Tensor) -> None:
+    import torch
 
-    exp turns an absolute error of its argument into a relative one, hence the |x - max| term;
-    8 covers exp2, the reciprocal and a pairwise sum of up to 2^20 terms.
+    inf, largest = float("inf"), torch.finfo(x.dtype).max
+    x[0, 5] = float("nan")
+    x[1, 7] = inf
+    x[2, 9] = -inf
+    x[3] = -inf
+    x[4, :200] = -inf  # whole pieces hold nothing else
+    x[5] = largest
+    x[6, ::2] = -largest
+    x[7, -1] = inf
+    x[7, 0] = -inf
+    x[8] = -0.0
+    x[9] = torch.finfo(x.dtype).smallest_normal / 4
+
+
+def _sum_error(n: int) -> float:
+    """Relative error of a float32 sum of `n` positive terms, in eps(float32).
+
+    A term passes about log2(n) additions of a tree after n / 256 in a row in one thread; each
+    errs by half an ulp at most, in random directions.
     """
+    return 0.5 * math.sqrt(math.log2(max(n, 1)) + n / 256)
+
+
+def accumulation(tensors: Tensors, reference: torch.Tensor) -> torch.Tensor:
+    """float32 magnitude: x - max and its product with log2(e) are rounded before exp2.
+
+    exp turns an absolute error of its argument into a relative one: 0.5 for the difference, 0.5
+    for the product, 0.25 for the constant, each times |x - max|. Beside them 2 for exp2 (the PTX
+    manual's 2^-22), 1 for the reciprocal, 0.5 for the last product and 0.5 of margin for a
+    rescaled part; and the sum.
+    """
+    import torch
+
     x = tensors["x"].double()
     if x.numel() == 0:
         return reference
     distance = (x - x.amax(-1, keepdim=True)).abs()
-    return reference * (8.0 + 2.0 * distance)
+    relative = 4.0 + _sum_error(x.shape[-1]) + 1.25 * distance
+    # exp(-Inf) is 0 without error, and 0 times an infinite distance would be NaN.
+    return torch.where(reference == 0, 0.0, reference * relative)
 
 
 def eager(x: torch.Tensor) -> torch.Tensor:
@@ -140,16 +186,42 @@ SPEC = OpSpec(
     flops=lambda case: 5 * case.dims["M"] * case.dims["N"],
     tolerances={
         "f32": Tolerance(
-            0.5, 8.0, "exp2 and reciprocal are approximate and may share a sign of error"
+            0.5,
+            0.02,
+            "0.5: float32 arithmetic, whose last product rounds to nearest. 0.02: rounding to "
+            "nearest has no bias; what exp2 and the reciprocal share in sign is in drift",
         ),
-        "bf16": Tolerance(0.5, 0.05, "float32 arithmetic, rounded once to bf16"),
-        "f16": Tolerance(0.5, 0.05, "float32 arithmetic, rounded once to f16"),
+        "bf16": Tolerance(
+            0.5,
+            0.02,
+            "0.5: float32 arithmetic, rounded to bf16 once, to nearest. 0.02: that has no bias; "
+            "truncation shows about 0.35",
+        ),
+        "f16": Tolerance(
+            0.5,
+            0.02,
+            "0.5: float32 arithmetic, rounded to f16 once, to nearest. 0.02: that has no bias; "
+            "truncation shows about 0.35",
+        ),
     },
+    # The reciprocal and the rounded sum are common to a row; errors of exp2 cancel in the quotient.
+    drift=lambda case: 2.0 + _sum_error(case.dims["N"]),
+    reduced_dim="N",
     eager=eager,
     low_precision=_low_precision,
     absent={"library": "torch.softmax is the vendor's kernel; no other fused call in torch"},
+    special_values=SpecialValues(
+        "a row with NaN, with +Inf, or of -Inf only is a row of NaN, as the formula gives; -Inf "
+        "beside finite numbers gives 0. Zeros are +0, as exp never is negative. Results below "
+        "2^-126 may become 0: exp2 on the GPU flushes them (ex2.approx.ftz)",
+        signed_zeros="kept",
+        subnormals="flushed",
+    ),
+    # several rows a block; smaller than a warp; odd, one short of a tile
+    mutant_cases=(Case({"M": 64, "N": 1000}), Case({"M": 3, "N": 31}), Case({"M": 17, "N": 1023})),
     omitted_mutants={
         "low_precision:f32": "float32 is the accumulation dtype",
+        "truncated:f32": "float32 arithmetic inside errs by more than its last rounding",
     },
     tuning={"cuda": _cuda_configs, "triton": _triton_configs},
     sweep_dim="N",
