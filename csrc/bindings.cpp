@@ -84,7 +84,7 @@ void check_common(const char* op, Args args, std::initializer_list<at::ScalarTyp
     if (a.tensor.scalar_type() != x.tensor.scalar_type()) {
       throw py::type_error(start(op, a.name) + "has dtype " + text(a.tensor, "dtype") +
                            ", wanted " + text(x.tensor, "dtype") + " like " + x.name + "; pass " +
-                           a.name + ".to(" + x.name + ".dtype)");
+                           a.name + ".to(" + text(x.tensor, "dtype") + ")");
     }
   }
   for (const Arg& a : args) {

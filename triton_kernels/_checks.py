@@ -62,7 +62,7 @@ def explain_tensors(
         if tensor.device != x.device:
             raise ValueError(
                 f"{op}: {name} is on {tensor.device}, wanted {x.device} like x; "
-                f"pass {name}.to({x.device})"
+                f"pass {name}.to(x.device)"
             )
     if x.dtype not in dtypes:
         wanted = ", ".join(map(str, dtypes))
@@ -90,6 +90,16 @@ def require_shape_of_x(op: str, x: torch.Tensor, **others: torch.Tensor) -> None
             raise ValueError(
                 f"{op}: {name} has shape {tuple(tensor.shape)}, wanted {tuple(x.shape)} like x; "
                 "pass tensors of one shape"
+            )
+
+
+def require_extents_below(op: str, limit: int, **extents: int) -> None:
+    """Check extents that the kernel's 32-bit offsets could not hold; the CUDA side has no limit."""
+    for name, extent in extents.items():
+        if extent >= limit:
+            raise ValueError(
+                f"{op}: {name} is {extent}, wanted less than {limit} on the Triton side; "
+                f"pass parts, or use the CUDA side"
             )
 
 

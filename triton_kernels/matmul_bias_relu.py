@@ -7,8 +7,8 @@ operations on 2 * (M * K + K * N + N + M * N) bytes: compute bound unless one of
 
 tl.dot becomes wgmma on sm_90 (BLOCK_M >= 64; mma.sync below that and on sm_80); num_stages pieces
 of x and w travel ahead through cp.async into shared memory. Any M, N, K works; K = 0 gives relu(b).
-Limits: N and K below 2^24. N or K that are not multiples of 16 lose 16-byte loads and with
-2-byte loads also cp.async: right, but several times slower. relu keeps NaN, as torch does.
+Limits: N and K below 2^24, M below 2^30. N or K that are not multiples of 16 lose 16-byte loads and
+with 2-byte loads also cp.async: right, but several times slower. relu keeps NaN, as torch does.
 
 The choice that is not obvious: rows and columns wrap around (% M, % N) instead of being masked. The
 wrapped lanes read valid data whose results are never stored, so the loop carries no mask at all
@@ -25,10 +25,12 @@ import torch
 import triton
 import triton.language as tl
 
-from ._checks import device_guard, ranges_overlap, require_tensors
+from ._checks import device_guard, ranges_overlap, require_extents_below, require_tensors
 
 DTYPES = (torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[M, K]", "w": "[K, N]", "b": "[N]", "out": "[M, N]"}
+MAX_NK = 1 << 24  # a step of BLOCK_K * N elements is computed in 32 bits
+MAX_M = 1 << 30  # row numbers are 32 bits and run up to a tile past the end
 MAX_SHARED_BYTES_SM80 = 163 * 1024  # what a block may use on an A100; assumed without a device
 
 
@@ -103,6 +105,8 @@ def check(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, out: torch.Tensor) 
         raise ValueError(
             f"{op}: out has shape {tuple(out.shape)}, wanted ({M}, {N}); pass out as [M, N]"
         )
+    require_extents_below(op, MAX_M, M=M)
+    require_extents_below(op, MAX_NK, N=N, K=K)
     for name, tensor in (("x", x), ("w", w), ("b", b), ("out", out)):
         if not tensor.is_contiguous():
             raise ValueError(

@@ -9,7 +9,8 @@ operations: memory bound. softmax_looped_kernel: a program owns one row that doe
 registers, walks it in BLOCK_N pieces for the maximum and the sum, then walks it back to front
 to write: two reads and one write, of which the second read can hit L2.
 
-Limits: n_cols below 2^30, one-read rows up to 32768 columns (beyond that registers spill).
+Limits: n_rows and n_cols below 2^30, one-read rows up to 32768 columns (beyond that registers
+spill).
 NaN, +Inf, or nothing but -Inf in a row gives a row of NaN, as torch does.
 
 The choice that is not obvious: Triton knows that an integer is a multiple of 16, or nothing. Rows
@@ -26,10 +27,17 @@ import torch
 import triton
 import triton.language as tl
 
-from ._checks import device_guard, ranges_overlap, require_shape_of_x, require_tensors
+from ._checks import (
+    device_guard,
+    ranges_overlap,
+    require_extents_below,
+    require_shape_of_x,
+    require_tensors,
+)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[rows, cols]", "out": "[rows, cols]"}
+MAX_EXTENT = 1 << 30  # row and column numbers are 32 bits and run up to a tile past the end
 LOG2E = tl.constexpr(1.4426950408889634)  # exp(a) = exp2(a * LOG2E); exp2 is one instruction
 LANE_COLS = tl.constexpr(8)  # columns a lane reads at once: 16 bytes of bf16, 32 of f32
 # On an H200 8192 x 32768 bf16 ran at 78 % of copy speed with one read and 88 % with two.
@@ -155,6 +163,7 @@ def check(x: torch.Tensor, out: torch.Tensor) -> None:
     require_tensors("softmax", DTYPES, LAYOUTS, (x, out))
     require_shape_of_x("softmax", x, out=out)
     n_rows, n_cols = x.shape
+    require_extents_below("softmax", MAX_EXTENT, rows=n_rows, cols=n_cols)
     for name, tensor in (("x", x), ("out", out)):
         if n_cols > 1 and tensor.stride(1) != 1:
             raise ValueError(

@@ -1,0 +1,381 @@
+"""The awkward calls of every op: one table of arguments, right answers, refusals and differences.
+
+Both sides owe each call the same: the right answer, or the same refusal in the same words.
+DIFFERENCES is the whole list of what they do not share, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from harness.check import Problem
+from harness.registry import Registry
+from harness.spec import Case, Tensors, random_tensor, torch_dtype
+
+REGISTRY = Registry()
+SIDES = ("cuda", "triton")
+# Around a lane, a warp, a vector, a block and a 16-bit number of rows.
+SIZES = (0, 1, 31, 33, 127, 1023, 1025, 65537)
+MANY_ROWS = 70001  # above 65535, the largest gridDim.y and gridDim.z
+INF, NAN = math.inf, math.nan
+
+Build = Callable[[str, str], Tensors]  # (dtype, device) -> inputs
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A call that should be answered. `inputs` None takes the spec's own for the case; `out`
+    makes the output from the problem's storage where it is not a plain tensor."""
+
+    op: str
+    name: str
+    case: Case
+    inputs: Build | None = None
+    out: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    @property
+    def n_elements(self) -> int:
+        """Of the largest operand or of the output."""
+        dims = list(self.case.dims.values())
+        if len(dims) < 3:
+            return math.prod(dims)
+        m, n, k = dims
+        return max(m * n, m * k, k * n)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A call that must be refused before anything is launched; `text` begins the message."""
+
+    op: str
+    name: str
+    arguments: Callable[[str, str], tuple[torch.Tensor, ...]]
+    text: str
+    error: type[Exception] = ValueError
+
+
+# (op, call) -> why the sides differ. What Triton refuses here, CUDA answers.
+DIFFERENCES = {
+    ("softmax", "2^30 rows"): "Triton numbers rows in 32 bits, up to a tile past the last",
+    ("softmax", "2^30 columns"): "Triton numbers columns in 32 bits, up to a tile past the last",
+    ("matmul_bias_relu", "2^24 columns"): "Triton steps by BLOCK_K * N elements in 32 bits",
+    ("matmul_bias_relu", "2^24 terms"): "Triton has one limit for both extents of w",
+    ("matmul_bias_relu", "2^30 rows"): "Triton numbers rows in 32 bits, up to a tile past the last",
+}
+
+
+def normal(shape: tuple[int, ...], dtype: str, device: str, seed: int = 5) -> torch.Tensor:
+    return random_tensor(shape, dtype, device, seed)
+
+
+def from_element(shape: tuple[int, ...], start: int, dtype: str, device: str, seed: int = 5):
+    """Contiguous values that begin `start` elements into their storage."""
+    flat = normal((start + math.prod(shape),), dtype, device, seed)
+    return flat[start:].view(shape)
+
+
+# ---- calls to answer -----------------------------------------------------------------------------
+
+
+def vector_add_edges() -> Iterator[Edge]:
+    op = "vector_add"
+    for n in (*SIZES, 8191):
+        for layout in ("contiguous", "offset1", "mixed1"):
+            if n or layout == "contiguous":
+                yield Edge(op, f"{n} {layout}", Case({"N": n}, layout=layout))
+
+    def starts(n: int, x: int, y: int) -> Build:
+        return lambda dtype, device: {
+            "x": from_element((n,), x, dtype, device),
+            "y": from_element((n,), y, dtype, device, 6),
+        }
+
+    for x, y in ((1, 3), (2, 2), (7, 0)):
+        yield Edge(op, f"views from {x} and {y}", Case({"N": 1025}), starts(1025, x, y))
+    yield Edge(
+        op,
+        "one element expanded",
+        Case({"N": 1}),
+        lambda dtype, device: dict.fromkeys("xy", normal((1, 1), dtype, device).expand(1, 1)[0]),
+    )
+
+    def pairs(*values: tuple[float, float]) -> Build:
+        def build(dtype: str, device: str) -> Tensors:
+            table = torch.tensor(values, device=device, dtype=torch.float64).to(torch_dtype(dtype))
+            x, y = table.repeat(5, 1).t().contiguous()
+            return {"x": x.clone(), "y": y.clone()}
+
+        return build
+
+    tiny = 1e-40
+    special = ((-INF, -INF), (INF, -INF), (NAN, 0.0), (-0.0, -0.0), (-0.0, 0.0), (tiny, -tiny))
+    yield Edge(op, "special values", Case({"N": 35}), pairs(*special, (tiny, tiny)))
+    yield Edge(op, "nothing but -Inf", Case({"N": 5}), pairs((-INF, -INF)))
+
+
+def softmax_edges() -> Iterator[Edge]:
+    op = "softmax"
+    for n in SIZES:
+        yield Edge(op, f"{n} columns", Case({"M": 3, "N": n}))
+        yield Edge(op, f"{n} rows", Case({"M": n, "N": 5}))
+    for m, n in ((7, 8191), (101, 13), (2, 40009), (MANY_ROWS, 8), (1, 1)):
+        yield Edge(op, f"{m}x{n}", Case({"M": m, "N": n}))
+    for layout, n in (("padded", 1000), ("outliers", 1024), ("special", 257)):
+        yield Edge(op, layout, Case({"M": 11, "N": n}, layout=layout))
+
+    def view(m: int, n: int, take: Callable[[torch.Tensor], torch.Tensor]) -> Build:
+        return lambda dtype, device: {"x": take(normal((m, n), dtype, device))}
+
+    nine = Case({"M": 9, "N": 72})
+    yield Edge(op, "row slice", nine, view(20, 72, lambda t: t[5:14]))
+    yield Edge(op, "every second row", nine, view(18, 72, lambda t: t[::2]))
+    yield Edge(op, "columns from an odd one", nine, view(9, 80, lambda t: t[:, 3:75]))
+    yield Edge(op, "odd leading dimension", nine, view(9, 73, lambda t: t[:, :72]))
+    yield Edge(
+        op, "one column of a matrix", Case({"M": 9, "N": 1}), view(9, 7, lambda t: t[:, 3:4])
+    )
+    yield Edge(op, "a column as a row", Case({"M": 1, "N": 40}), view(40, 1, lambda t: t.t()))
+    yield Edge(
+        op, "one row expanded", Case({"M": 1, "N": 40}), view(1, 40, lambda t: t.expand(1, 40))
+    )
+    yield Edge(
+        op,
+        "one element in",
+        nine,
+        lambda dtype, device: {"x": from_element((9, 72), 1, dtype, device)},
+    )
+    yield Edge(op, "output in a wider matrix", nine, out=lambda t: wider(t, 3))
+    yield Edge(op, "output one element in", nine, out=lambda t: one_in(t))
+    # A sum of f16 values this large overflows f16; one of float32 does not.
+    yield Edge(op, "large magnitudes", nine, view(9, 72, lambda t: t * 3000))
+
+
+def matmul_edges() -> Iterator[Edge]:
+    op = "matmul_bias_relu"
+    for n in SIZES:
+        yield Edge(op, f"{n} rows", Case({"M": n, "N": 5, "K": 3}))
+        yield Edge(op, f"{n} columns", Case({"M": 5, "N": n, "K": 3}))
+        yield Edge(op, f"{n} terms", Case({"M": 5, "N": 3, "K": n}))
+    for m, n, k in ((MANY_ROWS, 8, 8), (8, MANY_ROWS, 8), (101, 13, 89), (1, 1, 1)):
+        yield Edge(op, f"{m}x{n}x{k}", Case({"M": m, "N": n, "K": k}))
+    yield Edge(op, "special values", Case({"M": 33, "N": 40, "K": 48}, layout="special"))
+    square = Case({"M": 64, "N": 64, "K": 64})
+
+    def starts(x: int, w: int, b: int) -> Build:
+        return lambda dtype, device: {
+            "x": from_element((64, 64), x, dtype, device),
+            "w": from_element((64, 64), w, dtype, device, 6) / 8
+            if not w
+            else one_in(normal((64, 64), dtype, device, 6) / 8),
+            "b": from_element((64,), b, dtype, device, 7),
+        }
+
+    for x, w, b in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)):
+        yield Edge(op, f"views from {x}, {w} and {b}", square, starts(x, w, b))
+    yield Edge(op, "output one element in", square, out=lambda t: one_in(t))
+
+    def cancelling(dtype: str, device: str) -> Tensors:
+        # The running sum passes 65504, f16's largest number, and comes back: relu(b) is left.
+        x = torch.full((64, 64), 1e4, device=device).to(torch_dtype(dtype))
+        w = torch.ones((64, 64), device=device).to(torch_dtype(dtype))
+        w[32:] = -1
+        return {"x": x, "w": w, "b": normal((64,), dtype, device)}
+
+    def overflowing(dtype: str, device: str) -> Tensors:
+        x, w = (normal((64, 64), dtype, device, seed) * 3000 for seed in (1, 2))
+        return {"x": x, "w": w, "b": normal((64,), dtype, device)}
+
+    def nothing_but_inf(dtype: str, device: str) -> Tensors:
+        x, w = (normal((64, 64), dtype, device, seed) for seed in (1, 2))
+        x[5] = -INF
+        return {"x": x, "w": w.abs() + 1, "b": normal((64,), dtype, device)}
+
+    yield Edge(op, "running sum beyond f16", square, cancelling)
+    yield Edge(op, "results beyond f16", square, overflowing)
+    yield Edge(op, "a row of nothing but -Inf", square, nothing_but_inf)
+
+
+def wider(plain: torch.Tensor, margin: int) -> torch.Tensor:
+    """Like `plain`, NaN, in a matrix with `margin` more columns on each side."""
+    rows, cols = plain.shape
+    return plain.new_full((rows, cols + 2 * margin), NAN)[:, margin : margin + cols]
+
+
+def one_in(plain: torch.Tensor) -> torch.Tensor:
+    """The values of `plain`, contiguous, one element into their storage."""
+    storage = plain.new_full((plain.numel() + 1,), NAN)
+    storage[1:].copy_(plain.reshape(-1))
+    return storage[1:].view(plain.shape)
+
+
+EDGES = (*vector_add_edges(), *softmax_edges(), *matmul_edges())
+
+
+# ---- calls to refuse -----------------------------------------------------------------------------
+
+
+def _same(n_tensors: int, build: Callable[[str, str], torch.Tensor]):
+    return lambda dtype, device: tuple(build(dtype, device) for _ in range(n_tensors))
+
+
+def _at(position: int, bad: Callable[[torch.Tensor], torch.Tensor], *shapes: tuple[int, ...]):
+    """Normal tensors of `shapes`, the one at `position` turned into something else."""
+
+    def arguments(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        tensors = [normal(shape, dtype, device, i) for i, shape in enumerate(shapes)]
+        tensors[position] = bad(tensors[position])
+        return tuple(tensors)
+
+    return arguments
+
+
+def _huge(*shapes: tuple[int, ...]):
+    """Tensors of one stored element each: refused before their strides are looked at."""
+    return lambda dtype, device: tuple(
+        normal((1,) * len(shape), dtype, device).expand(shape) for shape in shapes
+    )
+
+
+def _overlapping(op: str):
+    def arguments(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        if op == "vector_add":
+            storage = normal((65,), dtype, device)
+            return storage[:64], normal((64,), dtype, device), storage[1:]
+        if op == "softmax":
+            storage = normal((9, 8), dtype, device)
+            return storage[:8], storage[1:]
+        storage = normal((8, 8), dtype, device)
+        return storage, normal((8, 8), dtype, device), normal((8,), dtype, device), storage
+
+    return arguments
+
+
+V, R = (64,), (8, 6)
+MATMUL = ((4, 6), (6, 8), (8,), (4, 8))
+
+
+def _double(t: torch.Tensor) -> torch.Tensor:
+    return t.double()
+
+
+def _refusals() -> Iterator[Refusal]:
+    op = "vector_add"
+    yield Refusal(op, "x of float64", _at(0, _double, V, V, V), f"{op}: x has dtype", TypeError)
+    yield Refusal(op, "y of float64", _at(1, _double, V, V, V), f"{op}: y has dtype", TypeError)
+    yield Refusal(op, "matrices", _same(3, lambda d, v: normal(R, d, v)), f"{op}: x has 2 dim")
+    yield Refusal(op, "another length", _at(1, lambda t: t[:63], V, V, V), f"{op}: y has shape")
+    yield Refusal(op, "every second", _at(0, lambda t: t[::2], (128,), V, V), f"{op}: x has stride")
+    yield Refusal(op, "a column", _at(1, lambda t: t[:, 1], V, (64, 3), V), f"{op}: y has stride")
+    yield Refusal(op, "expanded", _at(0, lambda t: t.expand(64), (1,), V, V), f"{op}: x has stride")
+    yield Refusal(op, "strided out", _at(2, lambda t: t[::2], V, V, (128,)), f"{op}: out has stri")
+    yield Refusal(op, "overlap", _overlapping(op), f"{op}: out overlaps x in part")
+    op = "softmax"
+    yield Refusal(op, "x of float64", _at(0, _double, R, R), f"{op}: x has dtype", TypeError)
+    yield Refusal(op, "out of float64", _at(1, _double, R, R), f"{op}: out has dtype", TypeError)
+    yield Refusal(op, "vectors", _same(2, lambda d, v: normal(V, d, v)), f"{op}: x has 1 dim")
+    yield Refusal(op, "another width", _at(1, lambda t: t[:, :5], R, R), f"{op}: out has shape")
+    yield Refusal(op, "transposed", _at(0, lambda t: t.t(), (6, 8), R), f"{op}: x has last-dim")
+    yield Refusal(op, "transposed out", _at(1, lambda t: t.t(), R, (6, 8)), f"{op}: out has last-")
+    yield Refusal(
+        op, "every second column", _at(0, lambda t: t[:, ::2], (8, 12), R), f"{op}: x has last-dim"
+    )
+    yield Refusal(
+        op, "expanded rows", _at(0, lambda t: t.expand(8, 6), (1, 6), R), f"{op}: x has row stride"
+    )
+    yield Refusal(
+        op, "expanded columns", _at(0, lambda t: t.expand(8, 6), (8, 1), R), f"{op}: x has last-dim"
+    )
+    yield Refusal(op, "overlap", _overlapping(op), f"{op}: out overlaps x in part")
+    op = "matmul_bias_relu"
+    yield Refusal(op, "x of float64", _at(0, _double, *MATMUL), f"{op}: x has dtype", TypeError)
+    yield Refusal(op, "b of float64", _at(2, _double, *MATMUL), f"{op}: b has dtype", TypeError)
+    yield Refusal(op, "b as a row", _at(2, lambda t: t[None], *MATMUL), f"{op}: b has 2 dim")
+    yield Refusal(op, "w as [N, K]", _at(1, lambda t: t.t(), *MATMUL), f"{op}: w has shape")
+    yield Refusal(op, "a short b", _at(2, lambda t: t[:7], *MATMUL), f"{op}: b has shape")
+    yield Refusal(op, "out as [N, M]", _at(3, lambda t: t.t(), *MATMUL), f"{op}: out has shape")
+    swapped = ((4, 6), (8, 6), (8,), (4, 8))
+    yield Refusal(op, "transposed w", _at(1, lambda t: t.t(), *swapped), f"{op}: w is not contig")
+    wide = ((4, 12), *MATMUL[1:])
+    yield Refusal(op, "strided x", _at(0, lambda t: t[:, ::2], *wide), f"{op}: x is not contiguous")
+    one = (*MATMUL[:2], (1,), MATMUL[3])
+    yield Refusal(op, "expanded b", _at(2, lambda t: t.expand(8), *one), f"{op}: b is not contig")
+    yield Refusal(op, "overlap", _overlapping(op), f"{op}: out overlaps x")
+
+
+REFUSALS = tuple(_refusals())
+
+_NK, _ROWS = 1 << 24, 1 << 30
+# Refused by Triton alone, as DIFFERENCES says: nothing is stored but one element a tensor.
+TRITON_REFUSALS = (
+    Refusal("softmax", "2^30 rows", _huge((_ROWS, 1), (_ROWS, 1)), "softmax: rows is 1073741824"),
+    Refusal(
+        "softmax", "2^30 columns", _huge((1, _ROWS), (1, _ROWS)), "softmax: cols is 1073741824"
+    ),
+    Refusal(
+        "matmul_bias_relu",
+        "2^24 columns",
+        _huge((1, 1), (1, _NK), (_NK,), (1, _NK)),
+        "matmul_bias_relu: N is 16777216",
+    ),
+    Refusal(
+        "matmul_bias_relu",
+        "2^24 terms",
+        _huge((1, _NK), (_NK, 1), (1,), (1, 1)),
+        "matmul_bias_relu: K is 16777216",
+    ),
+    Refusal(
+        "matmul_bias_relu",
+        "2^30 rows",
+        _huge((_ROWS, 1), (1, 1), (1,), (_ROWS, 1)),
+        "matmul_bias_relu: M is 1073741824",
+    ),
+)
+
+
+# ---- running -------------------------------------------------------------------------------------
+
+
+def launcher_of(op: str, side: str) -> Callable[..., None]:
+    if side == "cuda":
+        from harness import _cuda
+
+        return getattr(_cuda, op)
+    return getattr(REGISTRY.triton_module(op), op)
+
+
+def answer(edge: Edge, dtype: str, side: str, device: str) -> str:
+    """What is wrong with a side's answer; empty when it is right."""
+    spec = REGISTRY.spec(edge.op)
+    if edge.inputs is not None:
+        made = edge.inputs(dtype, device)
+        spec = replace(spec, make_inputs=lambda *_: made)
+    problem = Problem(spec, edge.case, dtype, device, seed=11)
+    out = edge.out(problem.out) if edge.out else problem.out
+    problem.poison()
+    launcher_of(edge.op, side)(*problem.tensors.values(), out)
+    if edge.out:
+        wrote = _outside(out)
+        if wrote:
+            return wrote
+    verdict = problem.judge(out.clone().contiguous() if edge.out else out)
+    return "" if verdict.ok else verdict.reason
+
+
+def _outside(out: torch.Tensor) -> str:
+    """The storage around a view was NaN and must still be."""
+    storage = torch.tensor([], dtype=out.dtype, device=out.device).set_(out.untyped_storage())
+    n_written = int((~storage.isnan()).sum())
+    return "" if n_written == out.numel() else f"{n_written} of {out.numel()} elements written"
+
+
+def refusal_of(refusal: Refusal, dtype: str, side: str, device: str) -> tuple[str, str]:
+    """(type, text) of what a side raises; ("", "") when it raises nothing."""
+    try:
+        launcher_of(refusal.op, side)(*refusal.arguments(dtype, device))
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", ""
