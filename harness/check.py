@@ -57,20 +57,21 @@ class Problem:
         self._output.poison()
 
     def restore_inputs(self) -> list[str]:
-        """What happened to the inputs, one clause each; they are put right again.
+        """What happened to the inputs, a clause each kind; they are put right again.
 
         All of them, or the next implementation would be judged on the damage of another.
         """
-        clauses = []
+        damaged: dict[str, list[str]] = {"values": [], "guards": []}
         for name, guarded in self._inputs.items():
             damage = guarded.damage()
-            if damage == "values":
-                clauses.append(f"input {name} was changed")
-            elif damage:
-                clauses.append(f"wrote into the guards around input {name}")
             if damage:
+                damaged[damage].append(name)
                 guarded.restore()
-        return clauses
+        texts = {
+            "values": "input {} was changed",
+            "guards": "wrote into the guards around input {}",
+        }
+        return [texts[kind].format(", ".join(names)) for kind, names in damaged.items() if names]
 
     def judge(self, produced: torch.Tensor, unfused: bool = False) -> Verdict:
         """The verdict on `produced`, which is `out` or the fresh tensor a baseline returned.

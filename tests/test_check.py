@@ -115,7 +115,7 @@ def test_all_changed_inputs_are_restored_for_the_next_implementation():
     for tensor in problem.tensors.values():
         tensor.zero_()
     reason = problem.judge(right_output(problem)).reason
-    assert reason == "input x was changed; input y was changed"
+    assert reason == "input x, y was changed"
     assert problem.judge(right_output(problem)).ok
 
 
