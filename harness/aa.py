@@ -14,13 +14,13 @@ from typing import Any
 
 import pandas as pd
 
-from . import aa_stats
+from . import aa_stats, aa_table
 from .aa_subset import LEAST_PROCESSES, PROCESSES
 from .clock import smallest_step_us
 from .console import Progress, interruptible
 from .gpu_watch import GpuWatch
 from .machine import gpu_slug, public_gpu_facts, timestamp
-from .noise_floor import floor_path
+from .noise_floor import DEFAULT_FLUSH, floor_path, recorded_floor
 from .plan import Unit
 from .registry import Registry
 from .rows import Event, RowMaker
@@ -127,14 +127,14 @@ class _Measurement:
     def _add(self, events: Sequence[Event]) -> None:
         for event in events:
             means, _, clocks = zip(*event["rounds"], strict=True) if event["rounds"] else ([],) * 3
-            self._lines.append(aa_stats.table_line(self.finished, event["row"], means, clocks))
+            self._lines.append(aa_table.table_line(self.finished, event["row"], means, clocks))
         self.tick_us = min(self.tick_us, _tick_us(events))
         self.finished += 1
 
     @property
     def table(self) -> pd.DataFrame:
         """As aa_stats wants it."""
-        lines: pd.DataFrame = pd.DataFrame(self._lines, columns=list(aa_stats.COLUMNS))
+        lines: pd.DataFrame = pd.DataFrame(self._lines, columns=list(aa_table.COLUMNS))
         return lines
 
 
@@ -155,7 +155,7 @@ def run_aa(
     cannot be written and WorkerDiedError when a worker does not start.
     """
     if out is not None:
-        _refuse_used(out)
+        refuse_used(out)
     start_s = time.monotonic()
     measured = _Measurement(registry, units, out, options, progress)
     with interruptible() as stopped, contextlib.closing(measured):
@@ -175,8 +175,8 @@ def _record(measured: _Measurement, complete: bool, filtered: bool) -> dict[str,
     """What aa.json and noise_floor.json hold."""
     table = measured.table
     tick_us = measured.tick_us if math.isfinite(measured.tick_us) else 0.0
-    effects = aa_stats.pair_effects(table, tick_us)
-    judged = aa_stats.judge_pairs(table, effects, tick_us)
+    pairs = aa_stats.compare_pairs(table, tick_us)
+    judged = aa_stats.judge_pairs(pairs)
     return {
         "schema": SCHEMA_VERSION,
         "complete": complete,
@@ -184,14 +184,14 @@ def _record(measured: _Measurement, complete: bool, filtered: bool) -> dict[str,
         **{key: value for key, value in measured.meta.items() if key != "noise_floor"},
         "tick_us": tick_us,
         "processes": measured.finished,
-        "rows": len(table[aa_stats.ROW].drop_duplicates()),
+        "rows": len(table[aa_table.ROW].drop_duplicates()),
         "statuses": dict(Counter(table["status"])),
         "gpu_shared": int(table["warnings"].str.contains("gpu_shared").sum()),
         "worker_restarts": measured.restarts,
-        "classes": aa_stats.floor_classes(effects),
-        "equal_clock": aa_stats.equal_clock_class(effects),
+        "classes": aa_stats.floor_classes(pairs),
+        **aa_stats.held_down_classes(pairs),
         "calls": aa_stats.summarise_calls(judged, measured.finished),
-        "repeatability": aa_stats.repeatability(table),
+        "repeatability": aa_stats.repeatability(table, pairs),
     }
 
 
@@ -201,12 +201,12 @@ def _store(run: AaRun) -> None:
     assert run.folder is not None
     _write(run.folder / RECORD_NAME, text)
     run.kept_out = _unfit(run.record)
-    floor = floor_path(run.record["gpu"]["name"])
-    if not run.kept_out and not _few_called(run.record) and floor.exists():
+    gpu = run.record["gpu"]["name"]
+    if not run.kept_out and not _few_called(run.record) and recorded_floor(gpu, DEFAULT_FLUSH):
         # Floors of a noisy day are wide, which is better than none and worse than a quiet day's.
-        run.kept_out = f"too many rows were called, and {floor} has a record already"
+        run.kept_out = "too many rows were called, and this GPU has a record already"
     if not run.kept_out:
-        run.floor = floor
+        run.floor = floor_path(gpu)
         _write(run.floor, text)
 
 
@@ -218,10 +218,12 @@ def _unfit(record: dict[str, Any]) -> str:
         return "it covers a selection of the ops"
     if record["processes"] < PROCESSES:
         return f"{record['processes']} processes are too few, wanted {PROCESSES}"
-    if record["flush"] != "clean":
+    if record["flush"] != DEFAULT_FLUSH:
         return f"it was measured with --flush {record['flush']}, not with the default"
     if _failed(record):
         return "rows failed"
+    if not record["calls"]["pairs"]:
+        return "nothing was timed in two processes"
     if record["gpu_shared"]:
         return "another process was on the GPU"
     return ""
@@ -242,7 +244,7 @@ def _tick_us(events: Sequence[Event]) -> float:
     return smallest_step_us(samples) or math.inf
 
 
-def _refuse_used(folder: Path) -> None:
+def refuse_used(folder: Path) -> None:
     held = [n for n in (TABLE_NAME, RECORD_NAME, "bench.csv") if (folder / n).exists()]
     if held:
         raise ResultsError(f"{folder} already holds {', '.join(held)}; choose another --out")

@@ -11,9 +11,9 @@ from rich.text import Text
 
 _MOST_CALLS = 20
 _REPEATED = (
-    ("free", "at full clock", "medians", "us"),
-    ("clock_limited", "whose clock was held down", "medians", "us"),
-    ("equal_clock", "whose clock was held down", "cycles", "kcycles"),
+    ("free", "at full clock", "medians"),
+    ("clock_limited", "whose clock was held down", "medians"),
+    ("equal_clock", "whose clock was held down", "ratios at equal clock"),
 )
 
 
@@ -38,7 +38,11 @@ def _floors(record: Mapping[str, Any]) -> Table:
         ("longer" if entry["below_us"] is None else f"below {entry['below_us']:g} us", entry)
         for entry in record["classes"]
     ]
-    for name, entry in [*named, ("at equal clock", record["equal_clock"])]:
+    named += [
+        ("clock held down", record["clock_limited"]),
+        ("at equal clock", record["equal_clock"]),
+    ]
+    for name, entry in named:
         table.add_row(
             name,
             str(entry["rows"]),
@@ -74,7 +78,7 @@ def _call_lines(calls: Mapping[str, Any]) -> list[str]:
 
 def _repeat_lines(found: Mapping[str, Any]) -> list[str]:
     lines = []
-    for key, name, values, unit in _REPEATED:
+    for key, name, values in _REPEATED:
         part, what = found[key], f"rows of {found['from_us']:g} us and longer {name}"
         if not part["rows"]:
             lines.append(f"no {what}")
@@ -85,7 +89,7 @@ def _repeat_lines(found: Mapping[str, Any]) -> list[str]:
             f"{100 * part['share_of_pairs']:.1f} % of {part['pairs']} pairs of processes do; worst:"
         )
         lines += [
-            f"  {_percent(row['spread'])}: {row_label(row)}, {row['median']:.4g} {unit}"
+            f"  {_percent(row['spread'])}: {row_label(row)}, {row['time_us']:.4g} us"
             for row in part["worst"]
         ]
     return lines

@@ -82,7 +82,7 @@ def _bench_with_gpu(options: argparse.Namespace) -> int:
 
 def _bench_aa(options: argparse.Namespace) -> int:
     from . import aa_subset
-    from .aa import _refuse_used, run_aa
+    from .aa import refuse_used, run_aa
     from .aa_view import render
     from .console import Progress, stdout
 
@@ -102,7 +102,7 @@ def _bench_aa(options: argparse.Namespace) -> int:
 
         refuse_unwritable(options.out or Path("results"))
         if options.out is not None:
-            _refuse_used(options.out)
+            refuse_used(options.out)
         print_units(chosen)
         stdout.print(f"{text} on a GPU; nothing was run")
         return 0

@@ -23,8 +23,10 @@ from harness.compare_checks import (
     refuse_other_gpu,
     refuse_other_rounds,
     refuse_unfinished,
+    unpaired_labels,
 )
-from harness.compare_rows import join_rows, judge, mark_changes
+from harness.compare_judge import add_ratios, call
+from harness.compare_rows import join_rows, mark_changes
 from harness.compare_view import render
 from harness.results import KEY, Run, meta_value
 
@@ -46,9 +48,9 @@ class Comparison:
     """What `render` prints and `exit_code` judges.
 
     rows: one line a key of either side: the key columns, dims, cache, bound, base_status,
-    new_status ("" = no such row), base_us, new_us (p50), ratio, low, high (of round means; of
-    cycles where at_equal_clock), clock_ratio (SM clock new/base), band (relative), verdict,
-    changed, lost, failed. verdict is "" when neither side was timed.
+    new_status ("" = no such row), base_us, new_us (p50), ratio, low, high (of round means),
+    limited, at_equal_clock, clock_ratio, paired (see compare_judge.add_ratios), band (relative),
+    verdict, changed, lost, failed. verdict is "" when neither side was timed.
     lost: ok in base, no time in new. failed: newly incorrect. labels: lines to print first.
     """
 
@@ -118,7 +120,8 @@ def compare_runs(
         floor = [f for f in recorded if f is not None]
     labels += card_labels(base, new) + noise_floor_labels(base, new, noise_floor, bool(floor))
     tick = max(_tick_us(base), _tick_us(new))
-    judge(rows, (base.rounds, new.rounds), floor, least_effect, tick)
+    add_ratios(rows, (base.rounds, new.rounds), tick, same_rounds=False)
+    call(rows, floor, least_effect)
     mark_changes(rows, both, changed_tools(base, new), bool(cross_device))
     if not ((rows["verdict"] != "").any() or rows["failed"].any()):
         raise ComparisonRefused("no common row was timed on either side; nothing to compare")
@@ -141,35 +144,33 @@ def compare_sides(
     row or two for one case.
     """
     refuse_other_rounds(run)
-    parts = []
-    for backend in (vs, side):
-        mask = (run.rows["backend"] == backend) & run.rows["headline"].fillna(False)
-        part = run.rows[mask.astype(bool)]
-        if part.empty:
-            raise ComparisonRefused(f"{run.path} has no headline row of backend {backend}")
-        twice = part[part.duplicated([*_SIDE_KEY, "dims", "cache"])]
-        if not twice.empty:
-            first = twice.iloc[0]
-            raise ComparisonRefused(
-                f"{run.path} has two headline rows of {backend} for {first['op']} "
-                f"{first['case']} {first['dtype']}; mark one of them"
-            )
-        parts.append(part)
-    rows = join_rows(parts[0], parts[1], [*_SIDE_KEY, "dims", "cache"])
-    judge(
-        rows,
-        (run.rounds, run.rounds),
-        [_one_floor(noise_floor or 0.0)],
-        least_effect,
-        _tick_us(run),
-        same_rounds=True,
-    )
+    rows = join_rows(_headline(run, vs), _headline(run, side), [*_SIDE_KEY, "dims"])
+    add_ratios(rows, (run.rounds, run.rounds), _tick_us(run), same_rounds=True)
+    given = None if noise_floor is None else _one_floor(noise_floor)
+    floors = [floor for floor in (given or recorded_noise_floor(run.meta),) if floor]
+    call(rows, floors, least_effect, paired_floor=noise_floor or 0.0)
     rows["changed"] = ""
     if not (rows["verdict"] != "").any():
         raise ComparisonRefused(
             f"{run.path} has no timed row of {side} or {vs}; nothing to compare"
         )
-    return Comparison(vs, side, rows, ())
+    return Comparison(vs, side, rows, tuple(unpaired_labels(rows)))
+
+
+def _headline(run: Run, backend: str) -> pd.DataFrame:
+    """One backend's headline rows, one a case."""
+    mask = (run.rows["backend"] == backend) & run.rows["headline"].fillna(False)
+    part: pd.DataFrame = run.rows[mask.astype(bool)]
+    if part.empty:
+        raise ComparisonRefused(f"{run.path} has no headline row of backend {backend}")
+    twice = part[part.duplicated([*_SIDE_KEY, "dims"])]
+    if not twice.empty:
+        first = twice.iloc[0]
+        raise ComparisonRefused(
+            f"{run.path} has two headline rows of {backend} for {first['op']} "
+            f"{first['case']} {first['dtype']}; mark one of them"
+        )
+    return part
 
 
 def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
@@ -197,15 +198,27 @@ def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
 def recorded_noise_floor(meta: Mapping[str, Any]) -> stats.NoiseFloor | None:
     """Return a run's A/A noise floor, None if unrecorded.
 
-    Beside its classes meta's noise_floor may hold {"equal_clock": {"floor": 0.01}}. Raises
+    Beside its classes meta's noise_floor may hold {"equal_clock": {"floor": 0.01}} and
+    {"clock_limited": {"floor": 0.05}}, which was "power_limited" at first. Raises
     ComparisonRefused, as noise_classes does, for a record that is no floor.
     """
     classes = noise_classes(meta)
     if not classes:
         return None
-    cycles = meta_value(meta, "noise_floor.equal_clock.floor")
-    cycles = stats.DEFAULT_EQUAL_CLOCK_FLOOR if cycles is None else _floor(cycles)
-    return stats.NoiseFloor(classes, cycles)
+    recorded = meta["noise_floor"]
+    old = _named_floor(recorded, "power_limited", stats.DEFAULT_LIMITED_FLOOR)
+    return stats.NoiseFloor(
+        classes,
+        _named_floor(recorded, "equal_clock", stats.DEFAULT_EQUAL_CLOCK_FLOOR),
+        _named_floor(recorded, "clock_limited", old),
+    )
+
+
+def _named_floor(recorded: Any, name: str, default: float) -> float:
+    entry = recorded.get(name) if isinstance(recorded, Mapping) else None
+    if entry is None:
+        return default
+    return _floor(entry.get("floor") if isinstance(entry, Mapping) else entry)
 
 
 def _one_floor(floor: float) -> stats.NoiseFloor:

@@ -124,6 +124,17 @@ def card_labels(base: Run, new: Run) -> list[str]:
     ]
 
 
+def unpaired_labels(rows: pd.DataFrame) -> list[str]:
+    """Return the line about rows of two sides that could not be compared round by round."""
+    apart = int((rows["ratio"].notna() & ~rows["paired"]).sum())
+    if not apart:
+        return []
+    return [
+        f"{apart} of {len(rows)} rows were not timed in the same rounds on both sides (the run was "
+        "resumed, or rounds were lost): the noise floor between processes counts for them"
+    ]
+
+
 def noise_floor_labels(
     base: Run, new: Run, given: float | None = None, recorded: bool = True
 ) -> list[str]:

@@ -103,7 +103,7 @@ def _with(text: str, extra: object) -> str:
 def _verdict(row: Mapping[Any, Any]) -> str:
     """Return the verdict with what explains it: a clock held down, or statuses without a time."""
     if row["at_equal_clock"]:
-        return f"{row['verdict']} at equal clock (was {100 * (row['clock_ratio'] - 1):+.1f} %)"
+        return f"{row['verdict']} at equal clock (new ran at {row['clock_ratio']:.3f} of base's)"
     if row["base_status"] == row["new_status"]:
         return str(row["verdict"])
     text = f"{row['base_status'] or 'no row'} -> {row['new_status'] or 'no row'}"
@@ -161,7 +161,8 @@ def _mean_line(name: str, rows: pd.DataFrame) -> str:
     ratios = rows["ratio"].dropna()
     kept: Callable[[float], str] = "{:.3f}".format
     mean = kept(stats.geometric_mean(ratios)) if len(ratios) else "none"
+    equal = int(rows["at_equal_clock"].sum())
     return (
         f"geometric mean new/base, {name}: {mean} over {len(ratios)} rows ok on both sides "
-        f"({len(rows) - len(ratios)} left out)"
+        f"({len(rows) - len(ratios)} left out{f', {equal} at equal clock' if equal else ''})"
     )

@@ -13,6 +13,7 @@ from .run_repair import read_meta
 from .schema import ResultsError
 
 FLOOR_NAME = "noise_floor.json"
+DEFAULT_FLUSH = "clean"
 
 # What a run keeps of the record beside its classes, so that a reader can judge if it fits.
 _PROVENANCE = ("driver", "cuda", "torch", "triton", "processes", "rows")
@@ -41,7 +42,10 @@ def recorded_floor(gpu_name: str, flush: str) -> dict[str, Any] | None:
             raise ValueError("its classes do not cover all durations")
         if record["gpu"]["name"] != gpu_name or record["flush"] != flush:
             return None
-        cycles = {"equal_clock": _checked(record["equal_clock"] | {"below_us": None})}
+        held = {
+            name: _checked(record[name] | {"below_us": None})
+            for name in ("clock_limited", "equal_clock")
+        }
         kept = {name: record[name] for name in _PROVENANCE}
         of = {"measured_utc": record["started_utc"], "gpu_id": record["gpu"]["uuid_sha256"]}
     except (ResultsError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -52,7 +56,7 @@ def recorded_floor(gpu_name: str, flush: str) -> dict[str, Any] | None:
             markup=False,
         )
         return None
-    return {"classes": classes, **cycles, **of, **kept}
+    return {"classes": classes, **held, **of, **kept}
 
 
 def _checked(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,9 +77,9 @@ class Run:
 
     rows: COLUMNS (and columns of later minor versions), index = row id. Text is str with "" for
     empty, floats are float64 with NaN, whole numbers Int64 and flags boolean with <NA>.
-    rounds: row (int), round (int), mean_us, utc_s, sm_mhz (float). Columns that came after the
-    run's schema are unknown throughout; `flush` then comes from the meta. truncated: the last
-    line of bench.csv was torn and is left out.
+    rounds: row (int), round (int), mean_us, utc_s, sm_mhz (float), in that order. Columns that
+    came after the run's schema are unknown throughout; `flush` then comes from the meta.
+    truncated: the last line of bench.csv was torn and is left out.
     """
 
     path: Path
@@ -119,10 +119,25 @@ def read_run(path: Path | str) -> Run:
         meta["schema"],
     )
     # The row in progress may have rounds already; its bench.csv line is what makes it a row.
-    rounds = rounds[rounds["row"] < len(rows)].reset_index(drop=True)
+    rounds = rounds[rounds["row"] < len(rows)]
+    _refuse_impossible_rounds(folder / ROUNDS_NAME, rounds)
+    # As measured: neighbours are judged together.
+    rounds = rounds.sort_values(["row", "round"], kind="stable", ignore_index=True)
     _refuse_duplicates(folder / BENCH_NAME, rows)
     _refuse_impossible_times(folder / BENCH_NAME, rows)
     return Run(folder, rows, rounds, meta, bench_torn)
+
+
+def _refuse_impossible_rounds(path: Path, rounds: pd.DataFrame) -> None:
+    negative = rounds[(rounds["row"] < 0) | (rounds["round"] < 0)]
+    twice = rounds[rounds.duplicated(["row", "round"])]
+    for part, what in ((negative, "which is below 0"), (twice, "twice")):
+        if not part.empty:
+            first = part.iloc[0]
+            raise ResultsError(
+                f"{path} has row {first['row']:.0f}, round {first['round']:.0f}, {what}; want each "
+                "round of each row once, as this harness writes them"
+            )
 
 
 def read_watch(run: Run) -> pd.DataFrame:

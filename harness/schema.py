@@ -57,6 +57,8 @@ STATUSES = (
 FAILED = ("mismatch", "error", "timeout", "invalid", "oom")
 # Mark in `warnings`: something, mostly the power limit, held the SM clock down.
 CLOCK_LIMITED = "clock_limited"
+# As a pattern, with the name that the mark had first.
+CLOCK_LIMITED_MARKS = "clock_limited|power_limited"
 BOUNDS = ("memory", "compute", "launch", "class")
 CACHES = ("cold", "warm")
 FLUSHES = ("clean", "write", "none")

@@ -108,7 +108,7 @@ def block_means(values: ArrayLike) -> Floats:
     (the method of batch means).
     """
     rounds = np.asarray(values, dtype=np.float64).ravel()
-    return _blocks(np.zeros(rounds.size, dtype=np.int64), rounds)[1]
+    return row_blocks(np.zeros(rounds.size, dtype=np.int64), rounds)[1]
 
 
 def mean_interval(
@@ -143,7 +143,7 @@ def moments(rounds: Any, n_rows: int, tick_us: float = 0.0) -> Moments:
     row = np.asarray(rounds["row"], dtype=np.int64)
     times = np.asarray(rounds["mean_us"], dtype=np.float64)
     with np.errstate(all="ignore"):
-        row, logs = _blocks(row, np.where(times > 0, np.log(times), np.nan))
+        row, logs = row_blocks(row, np.where(times > 0, np.log(times), np.nan))
         count = np.bincount(row, minlength=n_rows).astype(np.float64)
         mean = np.bincount(row, logs, minlength=n_rows) / count
         # Second pass around the mean: exact ties give exactly zero variance.
@@ -153,8 +153,8 @@ def moments(rounds: Any, n_rows: int, tick_us: float = 0.0) -> Moments:
     return Moments(count, mean, variance, tick)
 
 
-def _blocks(row: NDArray[np.int64], logs: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """block_means of every row at once: (row, mean) of each block."""
+def row_blocks(row: NDArray[np.int64], logs: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Return block_means of every row at once, as (row, mean) of each block."""
     if not row.size:
         return row, logs
     order = np.argsort(row, kind="stable")

@@ -19,7 +19,9 @@ def time_columns(
     samples = sorted(measurement.samples_us)
     if len(measurement.rounds) < 2:
         raw = ", ".join(f"{value:g}" for value in measurement.rejected[:3])
-        return {"status": "invalid", "reason": f"no usable samples; the timer gave {raw}"}
+        given = f"; the timer gave {raw}" if raw else ""
+        few = f"{len(measurement.rounds)} rounds with" if measurement.rounds else "no"
+        return {"status": "invalid", "reason": f"{few} usable samples{given}"}
     mean, half_width = measurement.half_width(settings.confidence, clock.tick_us)
     warnings = None if measurement.hidden else "launch_not_hidden"
     if measurement.rejected:

@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 from fixtures import synthetic_run as synthetic
 
-from harness import aa, aa_stats, aa_subset, cli, commands, stats, sweep
+from harness import aa, aa_stats, aa_subset, aa_table, cli, commands, stats, sweep
 from harness.compare import compare_runs, noise_classes, recorded_noise_floor
+from harness.compare_judge import call
 from harness.console import Progress
 from harness.noise_floor import recorded_floor
 from harness.plan import Filters, PlanError, plan
@@ -49,16 +50,16 @@ def processes(
             base_us *= 1.1 if (process, row) == (slow, 0) else 1.0
             means = base_us * rng.normal(1.0, noise, 12)
             cells = synthetic.row("copy", row, "cuda", float(np.median(means)))
-            lines.append(aa_stats.table_line(process, cells, means))
-    return pd.DataFrame(lines, columns=list(aa_stats.COLUMNS))
+            lines.append(aa_table.table_line(process, cells, means))
+    return pd.DataFrame(lines, columns=list(aa_table.COLUMNS))
 
 
 def floors(table: pd.DataFrame, tick_us: float = 0.0) -> aa_stats.Classes:
-    return aa_stats.floor_classes(aa_stats.pair_effects(table, tick_us))
+    return aa_stats.floor_classes(aa_stats.compare_pairs(table, tick_us))
 
 
 def called(table: pd.DataFrame) -> pd.DataFrame:
-    judged = aa_stats.judge_pairs(table, aa_stats.pair_effects(table, 0.0), 0.0)
+    judged = aa_stats.judge_pairs(aa_stats.compare_pairs(table, 0.0))
     return judged[judged["verdict"].isin(["FASTER", "SLOWER"])]
 
 
@@ -113,7 +114,8 @@ def test_the_floor_is_twice_the_99th_percentile_between_processes():
 def test_a_known_shift_is_found_exactly():
     table = processes(np.random.default_rng(2), 2, 60, shift=0.0, noise=0.0)
     second = table["process"] == 1
-    table.loc[second, "mean_us"] *= 1.03
+    scaled = [";".join(repr(float(m) * 1.03) for m in t.split(";")) for t in table.round_means_us]
+    table["round_means_us"] = table["round_means_us"].where(~second, scaled)
     assert [entry["measured"] for entry in floors(table)] == pytest.approx([0.03] * 3)
     below = [entry["below_us"] for entry in floors(table)]
     assert below == [10.0, 100.0, None]
@@ -143,58 +145,68 @@ def limit(table: pd.DataFrame, cases: list[str]) -> pd.DataFrame:
     return table
 
 
-def clocked(table: pd.DataFrame, mhz: pd.Series) -> pd.DataFrame:
-    """The table as if each row's rounds had run at that clock, in as many cycles as before."""
-    for index, clock in mhz.items():
-        scale = 2000.0 / clock
-        means = [scale * float(m) for m in table.at[index, "round_means_us"].split(";")]
-        cells = {c: table.at[index, c] for c in (*aa_stats.ROW, "warnings", "status")}
-        cells["time_us_p50"] = scale * table.at[index, "time_us_p50"]
-        process = table.at[index, "process"]
-        line = aa_stats.table_line(process, cells, means, [clock] * len(means))
-        kept = ("mean_us", "mean_kcycles", "round_means_us", "round_sm_mhz", "time_us_p50")
-        for column, value in zip(aa_stats.COLUMNS, line, strict=True):
-            if column in kept:
-                table.at[index, column] = value
-    return table
+def at_clock(table: pd.DataFrame, cases: list[str], slow_process: int, exponent: float):
+    """The rows of `cases` under a clock that swings, lower by 5 % in one process; time follows it
+    by `exponent`."""
+    rng = np.random.default_rng(15)
+    for index in table.index[table["case"].isin(cases)]:
+        mean = 1600.0 if table.at[index, "process"] == slow_process else 1700.0
+        clocks = mean * rng.normal(1.0, 0.03, 40)
+        scale = (clocks / 1700.0) ** exponent
+        means = table.at[index, "time_us_p50"] * scale * rng.normal(1.0, 0.0005, 40)
+        table.at[index, "round_means_us"] = ";".join(map(repr, means.tolist()))
+        table.at[index, "round_sm_mhz"] = ";".join(map(repr, clocks.tolist()))
+        table.at[index, "time_us_p50"] = float(np.median(means))
+    return limit(table, cases)
 
 
-def test_rows_whose_clock_is_held_down_have_a_floor_of_cycles():
-    table = processes(np.random.default_rng(12), 5, shift=0.001, noise=0.0)
+@pytest.mark.parametrize("exponent", [-1.0, -0.6])
+def test_rows_whose_clock_is_held_down_have_a_floor_at_equal_clock(exponent):
     wild = [str(case) for case in range(1, 60, 6)]
-    slow = table["case"].isin(wild) & (table["process"] == 3)
-    clocked(limit(table, wild), pd.Series(np.where(slow, 1900.0, 2000.0), table.index))
-    effects = aa_stats.pair_effects(table, 0.0)
-    assert max(entry["measured"] for entry in aa_stats.floor_classes(effects)) < 0.01
-    floor = aa_stats.equal_clock_class(effects)
-    assert (floor["rows"], floor["source"]) == (10, "measured")
-    assert floor["measured"] < 0.01, "five percent of clock are none of cycles"
-    repeats = aa_stats.repeatability(table)
+    table = at_clock(
+        processes(np.random.default_rng(12), 5, shift=0.0005, noise=0.0), wild, 3, exponent
+    )
+    pairs = aa_stats.compare_pairs(table, 0.0)
+    assert max(entry["measured"] for entry in aa_stats.floor_classes(pairs)) < 0.01
+    held = aa_stats.held_down_classes(pairs)
+    assert (held["equal_clock"]["rows"], held["equal_clock"]["source"]) == (10, "measured")
+    assert held["equal_clock"]["measured"] < 0.006, "clocks differ by 6 %"
+    assert held["clock_limited"]["pairs"] == 0
+    repeats = aa_stats.repeatability(table, pairs)
     assert repeats["free"]["share"] == 1.0
     assert repeats["clock_limited"]["share"] == 0.0
     assert repeats["equal_clock"]["share"] == 1.0
     assert called(table).empty
 
 
-def test_without_known_clocks_a_limited_row_is_judged_by_time():
-    table = limit(processes(np.random.default_rng(12), 5, shift=0.001, noise=0.0), ["1"])
-    table.loc[(table["case"] == "1") & (table["process"] == 3), "mean_us"] *= 1.04
-    effects = aa_stats.pair_effects(table, 0.0)
-    assert aa_stats.equal_clock_class(effects)["measured"] == pytest.approx(0.04, abs=0.01)
+def test_times_under_unknown_clocks_make_no_floor_at_equal_clock():
+    table = limit(processes(np.random.default_rng(12), 5, shift=0.02, noise=0.0), ["1", "4", "7"])
+    held = aa_stats.held_down_classes(aa_stats.compare_pairs(table, 0.0))
+    assert held["equal_clock"]["pairs"] == 0
+    assert (held["clock_limited"]["pairs"], held["clock_limited"]["source"]) == (30, "measured")
+
+
+def test_a_clock_of_zero_is_unknown():
+    table = at_clock(processes(np.random.default_rng(12), 2), ["1"], 1, -1.0)
+    table.loc[table["process"] == 1, "round_sm_mhz"] = ";".join(["0.0"] * 12)
+    table.loc[(table["process"] == 1) & (table["case"] == "1"), "round_sm_mhz"] = ";".join(
+        ["0.0"] * 40
+    )
+    assert not aa_stats.compare_pairs(table, 0.0)["at_equal_clock"].any()
 
 
 def test_a_row_mean_is_the_one_that_ratios_are_made_of():
     means = np.random.default_rng(13).normal(10, 1, 57)
-    line = aa_stats.table_line(0, synthetic.row("copy", 1, "cuda", 10.0), means)
+    line = aa_table.table_line(0, synthetic.row("copy", 1, "cuda", 10.0), means)
     table = {"row": np.zeros(57, dtype=int), "mean_us": means}
-    got = line[aa_stats.COLUMNS.index("mean_us")]
+    got = line[aa_table.COLUMNS.index("mean_us")]
     assert got == pytest.approx(float(np.exp(stats.moments(table, 1).mean[0])), rel=1e-12)
 
 
 def test_classes_with_pairs_enough_are_cross_validated_by_what_is_left_of_them():
     # 4 rows a class and 5 processes: 40 pairs, 12 of them without two of the processes.
     table = processes(np.random.default_rng(14), 5, n_rows=12, shift=0.05, noise=0.0001)
-    bands = aa_stats.judge_pairs(table, aa_stats.pair_effects(table, 0.0), 0.0)["band"]
+    bands = aa_stats.judge_pairs(aa_stats.compare_pairs(table, 0.0))["band"]
     assert bands.min() > 0.06, "the default of the long class is 1 %"
 
 
@@ -207,7 +219,7 @@ def test_identical_builds_are_called_at_most_once_in_a_thousand(n_processes):
     n_pairs, n_called = 0, 0
     for _ in range(20 if n_processes == 5 else 60):
         table = processes(rng, n_processes)
-        judged = aa_stats.judge_pairs(table, aa_stats.pair_effects(table, 0.0), 0.0)
+        judged = aa_stats.judge_pairs(aa_stats.compare_pairs(table, 0.0))
         summary = aa_stats.summarise_calls(judged, n_processes)
         n_pairs += summary["pairs"]
         n_called += summary["called"]
@@ -244,8 +256,9 @@ def test_calls_are_those_of_compare(tmp_path):
     rng = np.random.default_rng(8)
     table = processes(rng, 2, slow=1, noise=0.002)
     # Of a quiet day: two processes alone cannot have a floor without their own difference.
-    effects = aa_stats.pair_effects(processes(rng, 2), 0.001)
-    judged = aa_stats.judge_pairs(table, effects, 0.001)
+    effects = aa_stats.compare_pairs(processes(rng, 2), 0.001)
+    judged = aa_stats.compare_pairs(table, 0.001)
+    call(judged, [aa_stats.noise_floor(effects)], aa_stats.LEAST_EFFECT)
     facts = synthetic.meta(noise_floor={"classes": aa_stats.floor_classes(effects)})
     runs = []
     for process in (0, 1):
@@ -277,7 +290,7 @@ def test_rows_that_failed_somewhere_are_left_out_and_counted():
     bad = (table["process"] == 1) & (table["case"] == "7")
     table.loc[bad, ["status", "time_us_p50", "mean_us"]] = ("mismatch", math.nan, math.nan)
     table.loc[bad, ["round_means_us", "round_sm_mhz"]] = ""
-    judged = aa_stats.judge_pairs(table, aa_stats.pair_effects(table, 0.0), 0.0)
+    judged = aa_stats.judge_pairs(aa_stats.compare_pairs(table, 0.0))
     summary = aa_stats.summarise_calls(judged, 3)
     assert (summary["pairs"], summary["missing"]) == (3 * 60 - 2, 2)
     assert sum(entry["pairs"] for entry in floors(table)) == 3 * 60 - 2
@@ -285,18 +298,20 @@ def test_rows_that_failed_somewhere_are_left_out_and_counted():
 
 def test_nothing_ok_gives_no_calls_and_default_floors():
     table = processes(np.random.default_rng(10), 2).assign(status="error")
-    effects = aa_stats.pair_effects(table, 0.0)
+    effects = aa_stats.compare_pairs(table, 0.0)
     assert [entry["floor"] for entry in floors(table)] == [0.05, 0.02, 0.01]
-    summary = aa_stats.summarise_calls(aa_stats.judge_pairs(table, effects, 0.0), 2)
+    summary = aa_stats.summarise_calls(aa_stats.judge_pairs(effects), 2)
     assert (summary["pairs"], summary["per_thousand"]) == (0, None)
-    assert aa_stats.repeatability(table)["free"]["share"] is None
+    assert (
+        aa_stats.repeatability(table, aa_stats.compare_pairs(table, 0.0))["free"]["share"] is None
+    )
 
 
 def test_repeatability_counts_rows_of_ten_microseconds_and_longer():
     table = processes(np.random.default_rng(11), 3, shift=0.0, noise=0.0)
     off = (table["process"] == 2) & (table["case"].isin(["0", "1"]))
     table.loc[off, "time_us_p50"] *= 1.02
-    found = aa_stats.repeatability(table)["free"]
+    found = aa_stats.repeatability(table, aa_stats.compare_pairs(table, 0.0))["free"]
     assert (found["rows"], found["pairs"]) == (40, 120)  # a third takes 5 us
     assert found["share"] == pytest.approx(39 / 40)
     assert found["share_of_pairs"] == pytest.approx(118 / 120)
@@ -345,12 +360,12 @@ def test_the_whole_way(here, capsys):
 def test_the_table_is_enough_to_compute_everything_again(here):
     bench_aa("--out", "out", "--op", "vector_add")
     record = json.loads((here / "out" / "aa.json").read_text())
-    table = aa_stats.read_table(here / "out" / "aa.csv")
-    effects = aa_stats.pair_effects(table, record["tick_us"])
+    table = aa_table.read_table(here / "out" / "aa.csv")
+    effects = aa_stats.compare_pairs(table, record["tick_us"])
     assert aa_stats.floor_classes(effects) == record["classes"]
-    judged = aa_stats.judge_pairs(table, effects, record["tick_us"])
+    judged = aa_stats.judge_pairs(effects)
     assert aa_stats.summarise_calls(judged, 5) == record["calls"]
-    assert aa_stats.repeatability(table) == record["repeatability"]
+    assert aa_stats.repeatability(table, effects) == record["repeatability"]
 
 
 @pytest.mark.parametrize(
@@ -386,7 +401,7 @@ def test_a_noisy_day_gives_a_floor_only_where_there_is_none(here, capsys, monkey
     assert json.loads(first)["calls"]["called"] > 0
     (here / "started").unlink()
     assert bench_aa("--out", "two") == 1
-    assert "too many rows were called, and" in capsys.readouterr().out
+    assert "too many rows were called, and this GPU has a record already" in capsys.readouterr().out
     assert floor.read_text() == first
 
 
@@ -394,7 +409,7 @@ def test_a_failed_row_fails_and_is_kept(here, capsys, monkeypatch):
     monkeypatch.setenv("AA_FAIL", "1:torch")
     assert bench_aa("--out", "out") == 1
     assert "rows failed" in capsys.readouterr().out
-    table = aa_stats.read_table(here / "out" / "aa.csv")
+    table = aa_table.read_table(here / "out" / "aa.csv")
     assert set(table[table["status"] == "mismatch"]["process"]) == {1}
     assert set(table[table["status"] == "mismatch"]["reason"]) == {"x"}
 
@@ -403,7 +418,7 @@ def test_a_shared_gpu_gives_no_floor_to_later_runs(here, capsys, monkeypatch):
     monkeypatch.setattr(aa.GpuWatch, "take", lambda watch: {"other_processes": 1})
     assert bench_aa("--out", "out") == 0
     assert "another process was on the GPU" in capsys.readouterr().out
-    table = aa_stats.read_table(here / "out" / "aa.csv")
+    table = aa_table.read_table(here / "out" / "aa.csv")
     assert table["warnings"].str.contains("gpu_shared").all()
     assert not (here / "results").exists()
 
@@ -482,7 +497,7 @@ def test_ctrl_c_keeps_the_finished_processes(tmp_path, finished):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    kept = aa_stats.read_table(out / "aa.csv")
+    kept = aa_table.read_table(out / "aa.csv")
     assert kept["process"].nunique() == finished
     if finished == 0:
         assert "before two processes" in output
@@ -515,6 +530,7 @@ def floor_record(**changes: object) -> dict[str, object]:
         "processes": 5,
         "rows": 61,
         "classes": classes,
+        "clock_limited": {"floor": 0.07, "source": "measured", "pairs": 60},
         "equal_clock": {"floor": 0.06, "source": "measured", "pairs": 60},
     } | changes
 

@@ -71,7 +71,10 @@ def test_an_ok_row_without_a_possible_time_is_refused(tmp_path: Path) -> None:
         {"classes": "x"},
         {"classes": [{"below_us": 10}]},
         {"classes": [{"below_us": None, "floor": math.nan}]},
-        {"classes": [{"below_us": None, "floor": 0.01}], "power_limited": {"floor": "x"}},
+        {"classes": [{"below_us": None, "floor": 0.01}], "equal_clock": {"floor": "x"}},
+        {"classes": [{"below_us": None, "floor": 0.01}], "equal_clock": "x"},
+        {"classes": [{"below_us": None, "floor": 0.01}], "clock_limited": [1]},
+        {"classes": [{"below_us": None, "floor": 0.01}], "power_limited": {"floor": 2}},
     ],
 )
 def test_an_unusable_noise_floor_is_refused_in_words(tmp_path: Path, floor: object) -> None:
@@ -82,3 +85,21 @@ def test_an_unusable_noise_floor_is_refused_in_words(tmp_path: Path, floor: obje
     with pytest.raises(ComparisonRefused, match="noise_floor"):
         compare_runs(base, new)
     assert compare_runs(base, new, noise_floor=0.02).count("SLOWER") == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "what"), [("-1,0,5.0,,", "below 0"), ("0,-1,5.0,,", "below 0"), ("0,0,5.0,,", "twice")]
+)
+def test_rounds_that_cannot_be_are_refused(tmp_path: Path, line: str, what: str) -> None:
+    run = synthetic.write(tmp_path, synthetic.rows())
+    with (run.path / "rounds.csv").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ResultsError, match=what):
+        read_run(tmp_path)
+
+
+def test_rounds_are_read_in_the_order_that_they_were_measured(tmp_path: Path) -> None:
+    run = synthetic.write(tmp_path, synthetic.rows())
+    lines = (run.path / "rounds.csv").read_text().splitlines()
+    (run.path / "rounds.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    assert read_run(tmp_path).rounds.equals(run.rounds)

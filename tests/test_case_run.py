@@ -196,6 +196,48 @@ def test_an_exception_while_timed_of_the_only_one_leaves_its_row(run):
     assert rows["cuda"]["reason"] == "ValueError: no more"
 
 
+def test_inputs_are_new_again_when_rounds_start_again(run):
+    """Whoever raises at the first new inputs leaves others that must see new ones too."""
+
+    class RaisesAtNewInputs:
+        first = None
+
+        def __call__(self, problem):
+            good(problem)
+            now = problem.tensors["x"].sum().item()
+            self.first = now if self.first is None else self.first
+            if now != self.first:
+                raise ValueError("these are not my inputs")
+
+    class KeepsItsSecondAnswer:
+        """Right for the first inputs and for the second ones, which it takes to be the last."""
+
+        first = answer = None
+
+        def __call__(self, problem):
+            good(problem)
+            now = problem.tensors["x"].sum().item()
+            self.first = now if self.first is None else self.first
+            if now != self.first:
+                self.answer = problem.out.clone() if self.answer is None else self.answer
+                problem.out.copy_(self.answer)
+
+    rows = run(cuda=RaisesAtNewInputs(), torch=KeepsItsSecondAnswer(), triton=good)
+    assert rows["cuda"]["reason"] == "ValueError: these are not my inputs"
+    assert rows["torch"]["status"] == "mismatch"
+    assert rows["triton"]["status"] == "ok"
+
+
+def test_a_failure_of_the_other_times_leaves_the_row(run, monkeypatch):
+    def no_host_time(_launch):
+        raise torch.cuda.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(case_run, "host_us", no_host_time)
+    rows = run(cuda=good)
+    assert rows["cuda"]["status"] == "ok"
+    assert "not_capturable" in rows["cuda"]["warnings"]
+
+
 def test_damage_done_while_timed_is_blamed_on_its_author(run):
     rows = run(cuda=good, triton=ScribblesWhenTimed(), torch=good)
     assert rows["triton"]["status"] == "mismatch"

@@ -253,22 +253,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         RunWriter.create(blocked / "run", {})
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_keeps_the_rows_before(tmp_path: Path) -> None:
-    writer = RunWriter.create(tmp_path, {})
-    writer.append(ROW, [[1.0]], [[1.0]])
-    before = {name: (tmp_path / name).read_bytes() for name in ("samples.csv.gz", "rounds.csv")}
-    real = writer._files["bench.csv"]
-    full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  # the writer closes it
-    writer._files["bench.csv"] = full
-    with pytest.raises(ResultsError, match="No space left"):
-        writer.append(ROW | {"case": "other"}, [[1.0]], [[1.0]])
-    real.close()
-    writer.close()
-    assert len(read_run(tmp_path).rows) == 1
-    assert before == {name: (tmp_path / name).read_bytes() for name in before}
-
-
 def edit_meta(folder: Path, **changes: object) -> None:
     path = folder / "meta.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import aa, aa_stats, aa_subset, crosscheck_files
+from harness import aa, aa_subset, aa_table, crosscheck_files
 from harness.console import Progress
 from harness.crosscheck_rows import Row, judge
 from harness.plan import Filters, plan
@@ -34,7 +34,7 @@ AA = "aa.csv, aa.json and noise_floor.json"
 
 
 def test_the_columns_of_aa_csv_are_documented():
-    assert tuple(first_cells(AA)) == aa_stats.COLUMNS
+    assert tuple(first_cells(AA)) == aa_table.COLUMNS
 
 
 def test_the_keys_of_aa_json_and_of_the_noise_floor_are_documented(tmp_path, monkeypatch):
@@ -51,7 +51,7 @@ def test_the_keys_of_aa_json_and_of_the_noise_floor_are_documented(tmp_path, mon
         assert {*json.loads(path.read_text())} - facts == {*first_cells(AA, 1)}
     with (run.folder / "aa.csv").open(newline="") as file:
         assert next(csv.reader(file)) == first_cells(AA)
-    for entry in (*run.record["classes"], run.record["equal_clock"]):
+    for entry in (*run.record["classes"], run.record["equal_clock"], run.record["clock_limited"]):
         assert_named("classes", entry)
     for key in ("calls", "repeatability"):
         assert_named(key, run.record[key])
