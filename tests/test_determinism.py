@@ -1,0 +1,91 @@
+"""The same bits every time, and no false alarm whatever the seed: both sides, every dtype."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from harness.backends import bind, unavailable
+from harness.check import Problem
+from harness.registry import Registry
+from harness.spec import Case
+
+REGISTRY = Registry()
+SIDES = ("cuda", "triton")
+OPS = REGISTRY.stems
+SEEDS = 50
+REPEATS = 200
+
+# Several tiles and a tail of each form; and the shape that the kernels are tuned for, in small.
+CASES = {
+    "vector_add": (Case({"N": 65537}), Case({"N": 1 << 20}, layout="offset1")),
+    "softmax": (Case({"M": 67, "N": 1000}), Case({"M": 13, "N": 40000})),
+    "matmul_bias_relu": (
+        Case({"M": 300, "N": 520, "K": 136}),
+        Case({"M": 129, "N": 131, "K": 4099}),
+    ),
+}
+# An op that says so is not here: its spread would be reported, not asserted.
+NOT_DETERMINISTIC: dict[str, str] = {}
+
+
+def bound_problem(op: str, case: Case, dtype: str, side: str, seed: int):
+    reason = unavailable(side)
+    if reason:
+        pytest.fail(f"{side} cannot run here: {reason}")
+    problem = Problem(REGISTRY.spec(op), case, dtype, "cuda", seed)
+    return problem, bind(REGISTRY, problem, side, "", None, "nvidia-h200").call
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.int32 if tensor.element_size() == 4 else torch.int16)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_op_has_cases_and_is_deterministic_or_says_why(op):
+    assert len(CASES[op]) == 2
+    assert NOT_DETERMINISTIC.get(op, "a reason") != ""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("op", OPS)
+def test_every_repeat_has_the_same_bits(op, side):
+    spread = {}
+    for dtype in REGISTRY.spec(op).dtypes:
+        for case in CASES[op]:
+            problem, call = bound_problem(op, case, dtype, side, seed=1)
+            call()
+            first = bits(problem.out).clone()
+            differing = torch.zeros((), dtype=torch.int64, device="cuda")
+            for _ in range(REPEATS):
+                problem.out.fill_(float("nan"))
+                call()
+                differing += (bits(problem.out) != first).any()
+            if int(differing):
+                spread[case.name, dtype] = f"{int(differing)} of {REPEATS} differ"
+            assert problem.judge(problem.out).ok
+    if op in NOT_DETERMINISTIC:
+        print(f"{op} on {side}: {spread or 'the same bits all the same'}")
+    else:
+        assert not spread
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("op", OPS)
+def test_fifty_seeds_pass_without_a_false_alarm(op, side):
+    alarms = []
+    for dtype in REGISTRY.spec(op).dtypes:
+        for case in CASES[op]:
+            problem, call = bound_problem(op, case, dtype, side, seed=0)
+            for seed in range(SEEDS):
+                problem.reseed(1000 * seed + 7)
+                problem.poison()
+                call()
+                verdict = problem.judge(problem.out)
+                if not verdict.ok:
+                    alarms.append(f"{case.name} {dtype} seed {seed}: {verdict.reason}")
+    assert not alarms, "\n".join(alarms)
