@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
-import os
-import sys
-import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from . import measure as measuring
 from .backends import Bound, Compilations, bind, matrix_form, timed, unavailable, watch_compilations
 from .check import Problem
-from .other_times import graph_us, host_us
-from .protocol import Contender, Request, one_line
+from .later_runs import LaterRuns
+from .protocol import Contender, Request
 from .registry import Registry
-from .rows import is_timing
+from .roster import Roster, context_is_lost
 from .spec import Case, Config
-from .stream_order import LATE, is_unjoined, leaves_the_stream
-from .time_columns import join_warnings, time_columns
+from .stream_order import MOVED, leaves_the_stream
 
 if TYPE_CHECKING:
     from .worker import Worker
 
-
-_NEXT_SEED = 1000
+# What a contender may keep allocated after its first call: its scratch, not the card.
+_KEPT_BYTES_LEAST = 1 << 30
+_KEPT_TRAFFICS = 8
 
 
 class CaseRun:
@@ -39,61 +33,38 @@ class CaseRun:
         self._clock = worker.clock
         worker.say("stage", contender="", stage="inputs")
         self._problem = Problem(self._spec, case, request.dtype, "cuda", request.seed)
-        self._rows: dict[Contender, dict[str, Any]] = {}
-        self._live: dict[Contender, Bound] = {}
-        self._turn: Contender | None = None
-        self._seed = request.seed
+        self._roster = Roster(worker)
 
     def execute(self) -> None:
         for contender in self._request.contenders:
-            with self._blame(contender, "first run"):
+            with self._roster.blame(contender, "first run"):
                 self._first_run(contender)
-        if self._request.timed and self._live:
-            self._measure()
+        later = LaterRuns(self._worker, self._request, self._problem, self._roster)
+        if self._roster.live and self._request.timed:
+            later.measure()
+        elif self._roster.live:
+            later.repeat()
         for contender in self._request.contenders:
-            row = self._rows[contender]
-            self._worker.say_row(contender, **row)
+            self._worker.say_row(contender, **self._roster.rows[contender])
 
     def release(self) -> None:
         """Give the memory back before the next case, whatever happened in this one."""
         import torch
 
-        self._live.clear()
+        self._roster.live.clear()
         del self._problem
         self._clock.forget()
         gc.collect()
         torch.cuda.empty_cache()
 
-    @contextlib.contextmanager
-    def _blame(self, contender: Contender, stage: str) -> Iterator[None]:
-        """Turn an exception inside the block into the contender's row."""
-        self._worker.say("stage", contender=contender.label, stage=stage)
-        try:
-            yield
-        except Exception as error:
-            self._fail(contender, error)
-
-    def _fail(self, contender: Contender, error: Exception) -> None:
-        """The exception ends the contender, and the process too where the GPU is lost."""
+    def _first_run(self, contender: Contender) -> None:
         import torch
 
-        if context_is_lost():
-            self._worker.say("fault", contender=contender.label, reason=one_line(error))
-            os._exit(1)  # nothing more can be learned in this process
-        no_memory = isinstance(error, torch.cuda.OutOfMemoryError)
-        if no_memory:
-            torch.cuda.empty_cache()
-        else:
-            traceback.print_exception(error, file=sys.stderr)
-        self._live.pop(contender, None)
-        status = "oom" if no_memory else "error"
-        self._rows[contender] = {"status": status, "reason": one_line(error)}
-
-    def _first_run(self, contender: Contender) -> None:
         reason = unavailable(contender.backend)
         if reason:
-            self._rows[contender] = {"status": "unsupported", "reason": reason}
+            self._roster.rows[contender] = {"status": "unsupported", "reason": reason}
             return
+        allocated = torch.cuda.memory_allocated()
         with watch_compilations() as compiled:
             bound, first_call_ms = self._bind_and_call(contender, contender.config)
         verdict = self._problem.judge(bound.produced(), bound.unfused)
@@ -108,8 +79,25 @@ class CaseRun:
             row["explanation"] = self._problem.explain(bound.produced(), bound.unfused)
         if contender.backend == "triton":
             row |= self._triton_facts(compiled, row["config"])
-        self._rows[contender] = row
-        if verdict.ok:
+        self._roster.rows[contender] = row
+        self._put_in_order(contender, bound, verdict.ok, allocated)
+
+    def _put_in_order(
+        self, contender: Contender, bound: Bound, right: bool, allocated: int
+    ) -> None:
+        """What the first call left behind is put right, or ends the process where it cannot be."""
+        import torch
+
+        case, dtype = self._problem.case, self._request.dtype
+        traffic = self._spec.bytes_read(case, dtype) + self._spec.bytes_written(case, dtype)
+        kept = torch.cuda.memory_allocated() - allocated
+        if kept > max(_KEPT_BYTES_LEAST, _KEPT_TRAFFICS * traffic):
+            reason = f"keeps {kept / 1e9:.1f} GB of GPU memory after its call"
+            # Its references are its own.
+            self._roster.end_process(contender, reason)
+        if not self._worker.came_back():
+            self._roster.rows[contender] |= {"status": "mismatch", "reason": MOVED}
+        elif right:
             self._watch_stream_order(contender, bound)
 
     def _watch_stream_order(self, contender: Contender, bound: Bound) -> None:
@@ -121,9 +109,9 @@ class CaseRun:
                 self._clock, self._problem.out, self._problem.poison, bound.call
             )
         if reason:
-            self._rows[contender] |= {"status": "mismatch", "reason": reason}
+            self._roster.rows[contender] |= {"status": "mismatch", "reason": reason}
         else:
-            self._live[contender] = bound
+            self._roster.live[contender] = bound
 
     def _bind_and_call(self, contender: Contender, config: Config | None) -> tuple[Bound, float]:
         """The bound launch after its first call, and that call's milliseconds.
@@ -166,113 +154,3 @@ class CaseRun:
             }
         compile_ms = compiled.compile_us / 1e3 if compiled.count else None
         return self._worker.triton_facts.get(key, {}) | {"compile_ms": compile_ms}
-
-    def _measure(self) -> None:
-        settings = measuring.SETTINGS[self._request.settings]
-        with watch_compilations() as compiled:
-            measured = self._rounds(settings)
-        for contender, measurement in measured.items():
-            row = self._rows[contender]
-            row |= time_columns(measurement, settings, self._clock, self._request.flush)
-            if compiled.count:
-                row["warnings"] = join_warnings(row.get("warnings"), "compiled_while_timed")
-        self._worker.say("stage", contender="", stage="inputs")
-        if self._problem.restore_inputs():
-            # Whose doing it was shows in the second check, where each runs alone.
-            for contender in self._live:
-                row = self._rows[contender]
-                row["warnings"] = join_warnings(row.get("warnings"), "inputs_changed_while_timed")
-        for contender in list(self._live) if settings.second_seed else []:
-            with self._blame(contender, "second check"):
-                self._second_check(contender)
-        if not settings.other_times:
-            return
-        for contender in list(self._live):
-            with self._blame(contender, "graph and host time"):
-                self._graph_and_host(contender)
-
-    def _rounds(self, settings: measuring.Settings) -> dict[Contender, measuring.Measurement]:
-        """Interleaved rounds of all that live; whoever raises in its turn is out, and the others
-        start again: the rounds that it took part in are not theirs alone."""
-        while self._live:
-            try:
-                return measuring.measure(
-                    {contender: bound.call for contender, bound in self._live.items()},
-                    self._clock,
-                    settings,
-                    self._request.seed,
-                    self._new_inputs if settings.second_seed else lambda: None,
-                    self._take_turn,
-                )
-            except Exception as error:
-                culprit = self._turn
-                if culprit is None:
-                    raise
-                self._fail(culprit, error)
-        return {}
-
-    def _take_turn(self, contender: Contender) -> None:
-        self._turn = contender
-        self._worker.say("stage", contender=contender.label, stage="measure")
-
-    def _new_inputs(self) -> None:
-        """Same pointers, other values: what was cached by pointer or by content shows."""
-        self._turn = None  # what goes wrong here is nobody's fault
-        self._worker.say("stage", contender="", stage="new inputs")
-        self._seed += _NEXT_SEED  # when rounds start again, these were rewritten before
-        self._problem.reseed(self._seed)
-        self._problem.poison()
-
-    def _second_check(self, contender: Contender) -> None:
-        import torch
-
-        bound = self._live[contender]
-        self._problem.poison()
-        bound.call()
-        torch.cuda.synchronize()
-        verdict = self._problem.judge(bound.produced(), bound.unfused)
-        if not verdict.ok:
-            self._disown(contender, f"right before timing, wrong after it: {verdict.reason}")
-
-    def _disown(self, contender: Contender, reason: str) -> None:
-        """Take back the times of a contender that has turned out wrong."""
-        del self._live[contender]
-        self._rows[contender] = {
-            key: value
-            for key, value in self._rows[contender].items()
-            if not is_timing(key) and key not in ("rounds", "samples")
-        } | {"status": "mismatch", "reason": reason}
-
-    def _graph_and_host(self, contender: Contender) -> None:
-        """Two further times, in columns of their own; neither may cost the row."""
-        import torch
-
-        bound, row = self._live[contender], self._rows[contender]
-        try:
-            row["host_us_p50"] = host_us(bound.call)
-            self._problem.poison()
-            best_case_us = graph_us(self._clock, bound.call)
-            torch.cuda.synchronize()
-            verdict = self._problem.judge(bound.produced(), bound.unfused)
-            if verdict.ok:
-                row["graph_us_p50"] = best_case_us
-            else:
-                row["warnings"] = join_warnings(row.get("warnings"), "graph_replay_wrong")
-        except Exception as error:
-            if context_is_lost():
-                raise
-            if is_unjoined(error):
-                self._disown(contender, LATE)
-            else:
-                row["warnings"] = join_warnings(row.get("warnings"), "not_capturable")
-
-
-def context_is_lost() -> bool:
-    """After a fault inside a kernel every call of the process fails, this one too."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except Exception:
-        return True
-    return False

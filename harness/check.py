@@ -53,6 +53,23 @@ class Problem:
             tensor.copy_(fresh.pop(name))
         self._remember_answer()
 
+    def nudge(self, seed: int) -> None:
+        """A few values change sign in place: what knows its inputs by a sample of them shows."""
+        import torch
+
+        del self.reference, self.allowed
+        generator = torch.Generator(device=self.device).manual_seed(seed)
+        for name, tensor in self.tensors.items():
+            self._inputs[name].forget()
+            if tensor.numel() and tensor.is_floating_point():
+                n_chosen = 1 + tensor.numel() // 1024
+                chosen = torch.randint(
+                    tensor.numel(), (n_chosen,), generator=generator, device=self.device
+                )
+                where = torch.unravel_index(chosen, tensor.shape)
+                tensor[where] = -tensor[where]
+        self._remember_answer()
+
     def poison(self) -> None:
         self._output.poison()
 

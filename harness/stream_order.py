@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .clock import CudaEventClock
 
 EARLY = "its output was written before earlier work of the current stream had ended"
+MOVED = "it leaves another device or stream current than it found"
 LATE = "it leaves work on a stream that the current one does not wait for"
 
 _SPINS_US = (1_000.0, 4_000.0, 16_000.0)

@@ -15,13 +15,14 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from .case_run import CaseRun, context_is_lost
+from .case_run import CaseRun
 from .clock import CudaEventClock
 from .machine import gpu_facts, gpu_slug, writable_triton_cache
 from .measure_roofs import measure_roofs, measure_roofs_again
 from .protocol import Contender, Request, one_line, open_answers, wait_until_wanted
 from .registry import Registry
 from .roofs import Roofs
+from .roster import context_is_lost
 from .spec import Case, OpSpec
 
 _CHECK_BYTES_PER_ELEMENT = 64
@@ -32,6 +33,7 @@ class Worker:
         import torch
 
         self._answers = answers
+        self._device = device
         torch.cuda.set_device(device)
         self._gpu = gpu_facts(device)
         self.gpu_slug = gpu_slug(self._gpu["name"])
@@ -42,6 +44,15 @@ class Worker:
         self.clock.calibrate()
         self.triton_facts: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.say("ready", gpu=self._gpu)
+
+    def came_back(self) -> bool:
+        """Are the device and stream current on which launches belong? From now on they are."""
+        import torch
+
+        found = torch.cuda.current_device(), torch.cuda.current_stream()
+        torch.cuda.set_device(self._device)
+        torch.cuda.set_stream(self._stream)
+        return found == (self._device, self._stream)
 
     def say(self, event: str, **facts: Any) -> None:
         self._answers.write(json.dumps({"event": event, **facts}) + "\n")

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness import case_run, check
+from harness import case_run, check, later_runs
 from harness.backends import Bound
 from harness.clock import Batch
 from harness.protocol import Contender, Request
@@ -53,6 +53,9 @@ class FakeWorker:
 
     def say(self, event: str, **facts: object) -> None:
         pass
+
+    def came_back(self) -> bool:
+        return True
 
     def say_row(self, contender: Contender, **row: object) -> None:
         self.rows[contender.backend] = row
@@ -99,8 +102,8 @@ class ScribblesWhenTimed:
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr(case_run, "graph_us", graph_us)
-    monkeypatch.setattr(case_run, "host_us", lambda launch: 5.0)
+    monkeypatch.setattr(later_runs, "graph_us", graph_us)
+    monkeypatch.setattr(later_runs, "host_us", lambda launch: 5.0)
     monkeypatch.setattr(case_run, "leaves_the_stream", lambda *_: "")
 
     def run_case(settings="default", flush="clean", **functions):
@@ -232,7 +235,7 @@ def test_a_failure_of_the_other_times_leaves_the_row(run, monkeypatch):
     def no_host_time(_launch):
         raise torch.cuda.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(case_run, "host_us", no_host_time)
+    monkeypatch.setattr(later_runs, "host_us", no_host_time)
     rows = run(cuda=good)
     assert rows["cuda"]["status"] == "ok"
     assert "not_capturable" in rows["cuda"]["warnings"]
@@ -269,7 +272,7 @@ def test_work_that_a_capture_finds_unjoined_costs_the_row_its_times(run, monkeyp
             raise RuntimeError("CUDA error: capture sequence contains unjoined work")
         return graph_us(None, launch)
 
-    monkeypatch.setattr(case_run, "graph_us", capture)
+    monkeypatch.setattr(later_runs, "graph_us", capture)
     rows = run(cuda=lambda problem: good(problem), triton=good)
     assert rows["cuda"]["status"] == "mismatch"
     assert "does not wait for" in rows["cuda"]["reason"]

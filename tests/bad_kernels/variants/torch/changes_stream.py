@@ -4,7 +4,9 @@ import torch
 
 from tests.bad_kernels.caught import Caught
 
-CAUGHT = Caught("changes current device or stream", by="check", reason="stream")
+CAUGHT = Caught(
+    "changes current device or stream", by="check", reason="another device or stream current"
+)
 
 
 def vector_add(x, y, out):

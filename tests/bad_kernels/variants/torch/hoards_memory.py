@@ -6,10 +6,9 @@ from tests.bad_kernels.caught import Caught
 
 CAUGHT = Caught(
     "hoards memory",
-    by="check",
-    status="mismatch|error",
-    reason="memory",
-    missing="memory that a contender leaves occupied is not looked at",
+    by="parent",
+    status="error",
+    reason="GB of GPU memory after its call",
 )
 
 
