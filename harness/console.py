@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +30,10 @@ class Progress:
         self._total = 0
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        # A terminal that was closed must not cost the rows that are still to come. rich leaves
+        # by SystemExit when a pipe is broken.
+        with contextlib.suppress(OSError, SystemExit):
+            self._console.print(text, markup=False)
 
     def units(self, items: Sequence[Item], label: Callable[[Item], str]) -> Iterator[Item]:
         self._total = len(items)
@@ -64,16 +69,29 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[list[bool]]:
-    """Within, Ctrl-C asks the sweep to stop after the case in hand; a second one stops now."""
+    """Within, Ctrl-C asks the sweep to stop after the case in hand; a second one stops now, and
+    so do SIGTERM and the SIGHUP of a terminal that closes, unless nohup ignores that."""
     stopped: list[bool] = []
 
     def on_interrupt(_signal: int, _frame: object) -> None:
         if stopped:
             raise KeyboardInterrupt
         stopped.append(True)
+        with contextlib.suppress(OSError):
+            os.write(2, b"\nstopping after the case in hand; Ctrl-C again stops now\n")
 
-    previous = signal.signal(signal.SIGINT, on_interrupt)
+    def on_end(number: int, _frame: object) -> None:
+        # Once is enough: what is left is to stop the worker, close the files and say so.
+        for other in ends:
+            signal.signal(other, signal.SIG_IGN)
+            del previous[other]
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    ends = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, on_end) for number in ends}
+    previous[signal.SIGINT] = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield stopped
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

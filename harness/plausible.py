@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,11 +12,14 @@ _MATRIX_FLOPS_PER_CLOCK_SM = {"8.0": 2048, "9.0": 4096}
 
 
 def impossible(time_us: float, distinct_bytes: int, flops: int, gpu: Mapping[str, Any]) -> str:
-    """Why `time_us` cannot be true on `gpu` (facts of machine.gpu_facts); empty when it can.
+    """Why `time_us` cannot be true on `gpu` (facts of machine.gpu_facts), or anywhere; empty when
+    it can.
 
     What L2 may still hold is granted. A fact that the driver does not tell, or an unknown
     architecture, skips its check.
     """
+    if not 0 < time_us < math.inf:
+        return f"the timer gave {time_us:g} us"
     bytes_per_s = 2e3 * gpu.get("memory_khz_max", 0) * gpu.get("memory_bus_bits", 0) / 8
     from_dram = distinct_bytes - gpu.get("l2_bytes", 0)
     if bytes_per_s and from_dram / (time_us * 1e-6) > bytes_per_s:

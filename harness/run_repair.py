@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -64,8 +65,9 @@ def write_atomically(path: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    except BaseException:  # a Ctrl-C too
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise
 
 
@@ -130,14 +132,24 @@ def _cut_torn_line(path: Path) -> None:
 
 
 def _cut_rounds(path: Path, n_rows: int) -> None:
-    """Keep the header and the lines of rows below `n_rows`."""
+    """Cut the file behind the last line of a row below `n_rows`; rows are in order."""
     if not path.exists():
         return
     data = path.read_bytes()
-    lines = whole_lines(data).splitlines(keepends=True)
-    kept = lines[:1] + [x for x in lines[1:] if int(x.partition(b",")[0]) < n_rows]
-    if b"".join(kept) != data:
-        write_atomically(path, b"".join(kept))
+    end = 0
+    for number, line in enumerate(whole_lines(data).splitlines(keepends=True)):
+        row = line.partition(b",")[0]
+        if number and not row.isdigit():
+            raise ResultsError(
+                f"{path}: line {number + 1} begins with {row[:20]!r}, want a row's number; repair "
+                "it or choose another folder"
+            )
+        if number and int(row) >= n_rows:
+            break
+        end += len(line)
+    # Never by writing the kept part again: the disk may be full.
+    if end != len(data):
+        os.truncate(path, end)
 
 
 def _cut_samples(path: Path, n_rows: int) -> None:

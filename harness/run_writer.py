@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from harness import run_repair
+from harness import run_repair, run_rescue
 from harness.run_checks import check_rounds, round_cells
 from harness.run_folder import earlier_meta, refuse_held
 from harness.run_lock import RunLock
@@ -62,10 +62,13 @@ class RunWriter:
         self._lock = lock
         self._keys = keys
         # Unbuffered: a failed write must not be tried again when the object is collected.
+        # Readable: a folder that is deleted meanwhile is put back from what is still open.
         self._files: dict[str, BinaryIO] = {
-            name: open(run_dir / name, "ab", buffering=0)  # noqa: SIM115  # closed in close()
+            name: open(run_dir / name, "a+b", buffering=0)  # noqa: SIM115  # closed in close()
             for name in (SAMPLES_NAME, ROUNDS_NAME, BENCH_NAME)
         }
+        # Up to here the files hold whole rows.
+        self._sizes = {name: os.fstat(f.fileno()).st_size for name, f in self._files.items()}
 
     @classmethod
     def create(cls, run_dir: Path, meta: Mapping[str, Any], resume: bool = False) -> RunWriter:
@@ -98,10 +101,11 @@ class RunWriter:
     def _open(cls, run_dir: Path, meta: dict[str, Any], lock: RunLock) -> RunWriter:
         meta = _merge(earlier_meta(run_dir, meta), meta)
         keys = run_repair.repair(run_dir)
+        # First of all: a folder with meta.json is one that --resume can go on with.
+        run_repair.write_atomically(run_dir / META_NAME, _meta_bytes(meta, complete=False))
         writer = cls(run_dir, meta, lock, keys)
         try:
             writer._start_files()
-            writer._write_meta(complete=False)
         except BaseException:
             writer.close()
             raise
@@ -168,7 +172,8 @@ class RunWriter:
     def close(self) -> None:
         """Release the files and the lock; without finish() the run stays incomplete."""
         for stream in self._files.values():
-            stream.close()
+            with contextlib.suppress(OSError):  # every row was synchronised when it was written
+                stream.close()
         self._lock.release()
 
     def __enter__(self) -> RunWriter:
@@ -188,37 +193,66 @@ class RunWriter:
             ROUNDS_NAME: _csv_bytes([ROUNDS_COLUMNS]),
             BENCH_NAME: _csv_bytes([COLUMNS]),
         }
-        self._commit({n: h for n, h in headers.items() if not (self.run_dir / n).stat().st_size})
+        self._commit({name: header for name, header in headers.items() if not self._sizes[name]})
 
     def _commit(self, chunks: Mapping[str, bytes]) -> None:
         """Append each chunk to its file in the order given, each on disk before the next."""
-        sizes = {name: os.fstat(self._files[name].fileno()).st_size for name in chunks}
+        self._refuse_lost()
         try:
+            self._cut_back()  # what an earlier, failing write left and could not cut itself
             for name, chunk in chunks.items():
                 view = memoryview(chunk)
                 while view:
                     view = view[self._files[name].write(view) :]
                 os.fsync(self._files[name].fileno())
+        except BaseException as error:  # a Ctrl-C too
+            with contextlib.suppress(OSError):  # the next row, or --resume, repairs what is left
+                self._cut_back()
+            if isinstance(error, OSError):
+                raise _cannot_write(self.run_dir, error) from error
+            raise
+        for name, chunk in chunks.items():
+            self._sizes[name] += len(chunk)
+
+    def _cut_back(self) -> None:
+        """Cut every file that is longer than its whole rows."""
+        for name, stream in self._files.items():
+            if os.fstat(stream.fileno()).st_size > self._sizes[name]:
+                os.ftruncate(stream.fileno(), self._sizes[name])
+
+    def _refuse_lost(self) -> None:
+        """Raise ResultsError when the folder's files are not those that are open here; what was
+        deleted is put back first."""
+        if not run_rescue.lost(self.run_dir, self._files, self._lock):
+            return
+        try:
+            whole = {n: os.pread(f.fileno(), self._sizes[n], 0) for n, f in self._files.items()}
         except OSError as error:
-            for name, size in sizes.items():
-                with contextlib.suppress(OSError):  # --resume repairs what this cannot
-                    os.ftruncate(self._files[name].fileno(), size)
             raise _cannot_write(self.run_dir, error) from error
+        whole[META_NAME] = _meta_bytes(self._meta, complete=False)
+        raise run_rescue.rescue(self.run_dir, self._files, self._lock, whole, len(self._keys))
 
     def _write_meta(self, complete: bool) -> None:
-        meta = {k: v for k, v in self._meta.items() if k not in ("schema", "complete")}
-        body = {"schema": SCHEMA_VERSION, **meta, "complete": complete}
-        try:
-            text = json.dumps(body, indent=2, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ResultsError(
-                f"meta is not JSON: {error}; pass numbers, strings, lists, None"
-            ) from error
-        run_repair.write_atomically(self.run_dir / META_NAME, (text + "\n").encode())
+        self._refuse_lost()
+        run_repair.write_atomically(self.run_dir / META_NAME, _meta_bytes(self._meta, complete))
+
+
+def _meta_bytes(meta: Mapping[str, Any], complete: bool) -> bytes:
+    facts = {k: v for k, v in meta.items() if k not in ("schema", "complete")}
+    body = {"schema": SCHEMA_VERSION, **facts, "complete": complete}
+    try:
+        return (json.dumps(body, indent=2, allow_nan=False) + "\n").encode()
+    except (TypeError, ValueError) as error:
+        raise ResultsError(
+            f"meta is not JSON: {error}; pass numbers, strings, lists, None"
+        ) from error
 
 
 def _cannot_write(run_dir: Path, error: OSError) -> ResultsError:
-    return ResultsError(
-        f"cannot write {run_dir}: {error.strerror or error}; rows written so far are kept: free "
-        "space or permissions, then continue with --resume"
-    )
+    then = "free space or permissions, or choose another --out"
+    if (run_dir / META_NAME).exists():
+        then = (
+            "rows written so far are kept: free space or permissions, then continue with --resume "
+            f"--out {run_dir}"
+        )
+    return ResultsError(f"cannot write {run_dir}: {error.strerror or error}; {then}")

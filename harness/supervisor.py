@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .protocol import WAIT_VARIABLE, Contender, Request
 from .registry import REPOSITORY
 
 _START_TIMEOUT_S = 180.0
+_END_TIMEOUT_S = 60.0
 
 
 class WorkerDiedError(Exception):
@@ -38,6 +42,8 @@ class Supervisor:
         self._waits = False
         self.gpu: dict[str, Any] = {}
         self.restarts = -1
+        # Waited for workers to be ready, all starts together.
+        self.start_s = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -52,44 +58,102 @@ class Supervisor:
         self.stop()
 
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-            self._waits = False
+        """End the worker and what it started. Raises WorkerDiedError for one that stays."""
+        process, self._process, self._waits = self._process, None, False
+        if process is None:
+            return
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        try:
+            process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise WorkerDiedError(
+                "timeout",
+                "",
+                f"the worker, process {process.pid}, was killed and does not end, so the driver "
+                "still holds it and the GPU; wait until it is gone, or restart the machine",
+            ) from None
 
     def roofs(
         self, dtypes: list[str], flush: str = "clean", start: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Measured roofs as meta.json stores them; with `start`, its points once more.
 
-        Raises WorkerDiedError.
+        A worker that ends meanwhile is replaced once. Raises WorkerDiedError.
         """
-        self.start()
         request = {"kind": "roofs", "dtypes": dtypes, "flush": flush, "start": start}
-        for event in self._ask(request):
-            if event["event"] == "roofs":
-                roofs: dict[str, Any] = event["roofs"]
+        events, death = self._try(request)
+        if death is not None and death.status != "timeout":
+            events, death = self._try(request)
+        if death is not None:
+            raise death
+        roofs: dict[str, Any] = next(e["roofs"] for e in events if e["event"] == "roofs")
         return roofs
 
     def run(self, request: Request) -> list[dict[str, Any]]:
-        """The row events of one case. A contender whose stage kills the worker gets its own
-        row, and the case runs again without it."""
-        left, rows = list(request.contenders), []
+        """The row events of one case.
+
+        A contender whose stage ends the worker gets a row of its own, and the case runs again
+        without it. Where no stage tells whose doing it was, each contender runs alone once to find
+        out: at most a restart each. Raises WorkerDiedError when no worker starts any more.
+        """
+        left = list(request.contenders)
+        rows: list[dict[str, Any]] = []
+        searched = False
         while left:
-            data = request.as_json() | {"contenders": [vars(c) for c in left]}
+            events, death = self._try_case(request, left)
+            if death is None:
+                return rows + events
+            culprits = [c for c in left if c.label == death.contender]
+            if not culprits and len(left) > 1 and not searched:
+                searched = True
+                alone = {c: self._try_case(request, [c]) for c in left}
+                rows += [_failed(c, died) for c, (_, died) in alone.items() if died is not None]
+                left = [c for c in left if alone[c][1] is None]
+                if len(left) == 1:  # nobody is left to share rounds with
+                    return rows + alone[left[0]][0]
+                continue
+            culprits = culprits or left
+            if searched and len(culprits) > 1:
+                death.reason += ", with several contenders and not with one alone"
+            rows += [_failed(culprit, death) for culprit in culprits]
+            left = [c for c in left if c not in culprits]
+        return rows
+
+    def _try_case(
+        self, request: Request, contenders: Sequence[Contender]
+    ) -> tuple[list[dict[str, Any]], WorkerDiedError | None]:
+        data = request.as_json() | {"contenders": [vars(c) for c in contenders]}
+        events, death = self._try({"kind": "case", "request": data})
+        return [event for event in events if event["event"] == "row"], death
+
+    def _try(self, message: dict[str, Any]) -> tuple[list[dict[str, Any]], WorkerDiedError | None]:
+        """The answers to one message, or how the worker ended over it; it is gone then."""
+        self._start_surely()
+        try:
+            return list(self._ask(message)), None
+        except WorkerDiedError as death:
+            self.stop()
+            return [], death
+
+    def _start_surely(self) -> None:
+        """Start a worker, at the second attempt if need be: what fails here is no contender's
+        fault, and a row that said so would keep a resume from measuring it."""
+        try:
+            self.start()
+        except WorkerDiedError:
+            self.stop()
             try:
                 self.start()
-                rows += [
-                    e for e in self._ask({"kind": "case", "request": data}) if e["event"] == "row"
-                ]
-                return rows
             except WorkerDiedError as death:
                 self.stop()
-                culprits = [c for c in left if c.label == death.contender] or left
-                rows += [_failed(culprit, death) for culprit in culprits]
-                left = [c for c in left if c not in culprits]
-        return rows
+                raise WorkerDiedError(
+                    death.status,
+                    "",
+                    f"no worker starts any more: {death.reason}; what it said is above, and "
+                    "`make doctor` tells what works here",
+                ) from None
 
     def prepare(self) -> None:
         """Start a worker that imports what it needs and then waits for `start`, off the GPU."""
@@ -105,7 +169,11 @@ class Supervisor:
             self._send("")
         else:
             self._spawn({})
-        ready = self._next("start", _START_TIMEOUT_S)
+        began_s = time.monotonic()
+        try:
+            ready = self._next("start", _START_TIMEOUT_S)
+        finally:
+            self.start_s += time.monotonic() - began_s
         self.gpu = ready.get("gpu", {})
         return self.gpu
 
@@ -160,7 +228,12 @@ class Supervisor:
             code = self._process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise WorkerDiedError("error", contender, f"the worker process ended with {how}")
-        event: dict[str, Any] = json.loads(line)
+        try:
+            event: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise WorkerDiedError(
+                "error", contender, f"the worker said {line[:60]!r}, wanted one JSON object a line"
+            ) from None
         return event
 
 
@@ -171,7 +244,8 @@ def _import_path() -> str:
 
 def _pump(stream: Any, lines: queue.Queue[str | None]) -> None:
     for line in stream:
-        lines.put(line)
+        if line.endswith("\n"):  # the last answer of a worker that was killed may be cut
+            lines.put(line)
     lines.put(None)
 
 

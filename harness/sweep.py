@@ -18,16 +18,15 @@ from .machine import (
     source_facts,
     timestamp,
 )
-from .meta_checks import whole_roofs
 from .noise_floor import recorded_floor
 from .plan import Unit
 from .protocol import Request
 from .registry import Registry
-from .roofs import Roofs, drift
 from .rows import Event, RowMaker
 from .run_writer import RunWriter
-from .schema import FAILED, META_NAME
+from .schema import FAILED
 from .supervisor import Supervisor, WorkerDiedError
+from .sweep_roofs import roofs_again, roofs_of_run
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,8 @@ def run_sweep(
 ) -> tuple[Path, Outcome]:
     """Measure `units` into `out` (default results/<gpu>/<time>); returns the folder.
 
-    Raises ResultsError when the folder cannot be written and WorkerDiedError when not even the
-    roofs could be measured.
+    Raises ResultsError when the folder cannot be written, and WorkerDiedError when no worker
+    starts or not even the roofs could be measured. The rows that were finished are kept.
     """
     start_s = time.monotonic()
     outcome = Outcome()
@@ -95,63 +94,58 @@ def run_sweep(
             RunWriter.create(run_dir, meta, resume=resume) as writer,
             GpuWatch(gpu.get("uuid", ""), lambda: supervisor.pid, run_dir) as watch,
         ):
-            maker = RowMaker(
-                registry,
-                gpu,
-                options.device,
-                _roofs(units, supervisor, writer, options.flush, progress),
-            )
-            for unit in progress.units(units, lambda u: u.label):
-                if stopped:
-                    outcome.interrupted = True
-                    break
-                if is_written(unit, writer):
-                    continue
-                events, watched = _measure_unit(unit, supervisor, options, maker, watch)
-                outcome.add(unit, write_new(unit, events, writer))
-                if watched:
-                    writer.record({"gpu_health": {unit.label: watched}})
-                    outcome.note_shared(watched, progress)
-                progress.unit_done(unit.label, [event["row"] for event in events])
-            if not outcome.interrupted:
-                again = _roofs_again(supervisor, writer, options.flush, progress)
-                writer.finish({"worker_restarts": supervisor.restarts, **again})
+            earlier = dict(writer.meta)
+            end: dict[str, Any] = {}
+            try:
+                roofs = roofs_of_run(units, supervisor, writer, options.flush, progress)
+                maker = RowMaker(registry, gpu, options.device, roofs)
+                for unit in progress.units(units, lambda u: u.label):
+                    if stopped:
+                        outcome.interrupted = True
+                        break
+                    if is_written(unit, writer):
+                        continue
+                    events, watched = _measure_unit(unit, supervisor, options, maker, watch)
+                    if watched:  # before the rows, so that no row is without it
+                        writer.record({"gpu_health": {unit.label: watched}})
+                        outcome.note_shared(watched, progress)
+                    outcome.add(unit, write_new(unit, events, writer))
+                    progress.unit_done(unit.label, [event["row"] for event in events])
+                else:
+                    end = roofs_again(supervisor, writer, options.flush, progress)
+            except KeyboardInterrupt:  # the case in hand is lost, as a kill would lose it
+                outcome.interrupted = True
+            except WorkerDiedError as death:
+                writer.record(_spent(earlier, supervisor, start_s))
+                raise WorkerDiedError(
+                    death.status,
+                    death.contender,
+                    f"{death.reason}; the {len(writer.done_keys)} rows so far are kept: continue "
+                    f"with --resume --out {run_dir}",
+                ) from None
+            spent = _spent(earlier, supervisor, start_s)
+            if outcome.interrupted:
+                writer.record(spent)
+            else:
+                writer.finish(spent | end)
+            if supervisor.restarts:
+                progress.note(
+                    f"{supervisor.restarts} worker{'s' * (supervisor.restarts > 1)} started again; "
+                    f"{supervisor.start_s:.0f} s of waiting for workers in all"
+                )
     outcome.elapsed_s = time.monotonic() - start_s
     return run_dir, outcome
 
 
-def _roofs(
-    units: Sequence[Unit],
-    supervisor: Supervisor,
-    writer: RunWriter,
-    flush: str,
-    progress: Progress,
-) -> Roofs:
-    """This run's roofs: measured once, and the same for the rows that a resume adds."""
-    recorded = writer.meta.get("roofs")
-    if recorded is None:
-        progress.note("measuring the roofs of this card")
-        dtypes = sorted({u.dtype for u in units if u.spec.compute_bound})
-        recorded = supervisor.roofs(dtypes, flush)
-        overheads = {key: recorded[key] for key in ("event_overhead_us", "launch_floor_us")}
-        writer.record({"roofs": recorded, **overheads})
-    return whole_roofs(writer.run_dir / META_NAME, recorded)
-
-
-def _roofs_again(
-    supervisor: Supervisor, writer: RunWriter, flush: str, progress: Progress
-) -> dict[str, Any]:
-    """The roofs at the end of the run, for meta.json; says so when they moved."""
-    start = writer.meta["roofs"]
-    try:
-        end = supervisor.roofs(sorted(start["matrix_tflops"]), flush, start)
-    except WorkerDiedError as death:
-        progress.note(f"the roofs were not measured again at the end: {death.reason}")
-        return {}
-    moved = drift(Roofs.from_meta(start), Roofs.from_meta(end))
-    if moved["above_2_pct"]:
-        progress.note(f"the roofs moved during the run: {', '.join(moved['above_2_pct'])}")
-    return {"roofs_end": end, "roof_drift": moved}
+def _spent(earlier: Mapping[str, Any], supervisor: Supervisor, start_s: float) -> dict[str, Any]:
+    """What the sweep and its workers' starts took, for meta.json; earlier parts counted in."""
+    now = {
+        "elapsed_s": time.monotonic() - start_s,
+        "worker_start_s": supervisor.start_s,
+        "worker_restarts": supervisor.restarts,
+    }
+    numbers = {key: v for key, v in earlier.items() if isinstance(v, (int, float))}
+    return {key: round(value + numbers.get(key, 0), 1) for key, value in now.items()}
 
 
 def _measure_unit(

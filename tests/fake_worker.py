@@ -1,16 +1,38 @@
-"""A worker without a GPU that answers, dies, faults or hangs as its contenders' names say."""
+"""A worker without a GPU that answers, dies, faults or hangs as its contenders' names say.
+
+FAKE_<backend>: crash, fault or hang in that contender's stage; cut: die within the answer of its
+row; silent: die before any stage is named; company: the same, unless it runs alone; once: the
+same, in the first process alone. FAKE_STARTS="3": the fourth process and those after it do not
+start. FAKE_COUNTER names the file with the number of processes started.
+"""
 
 import json
 import os
 import signal
 import sys
 import time
+from pathlib import Path
+
+from harness.protocol import open_answers
+
+answers = open_answers()
 
 
 def say(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, **facts}), flush=True)
+    answers.write(json.dumps({"event": event, **facts}) + "\n")
+    answers.flush()
 
 
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+process = 1
+if counter := os.environ.get("FAKE_COUNTER"):
+    process += int(Path(counter).read_text()) if Path(counter).exists() else 0
+    Path(counter).write_text(str(process))
+if process > int(os.environ.get("FAKE_STARTS", process)):
+    sys.exit("no CUDA-capable device is detected")
 if os.environ.get("CVT_WAIT"):
     sys.stdin.readline()
 say("ready", gpu={"name": "Fake GPU"})
@@ -35,12 +57,19 @@ for line in sys.stdin:
         say("done")
         continue
     request = message["request"]
+    behaviours = [os.environ.get(f"FAKE_{c['backend']}", "") for c in request["contenders"]]
+    if (
+        "silent" in behaviours
+        or ("company" in behaviours and len(behaviours) > 1)
+        or ("once" in behaviours and process == 1)
+    ):
+        die()
     for contender in request["contenders"]:
         label = contender["backend"]
         say("stage", contender=label, stage="first run")
         behaviour = os.environ.get(f"FAKE_{label}", "")
         if behaviour == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         if behaviour == "fault":
             say("fault", contender=label, reason="an illegal memory access was encountered")
             sys.exit(1)
@@ -48,6 +77,10 @@ for line in sys.stdin:
             time.sleep(60)
     time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
     for contender in request["contenders"]:
+        if os.environ.get(f"FAKE_{contender['backend']}") == "cut":
+            answers.write('{"event": "row", "row": {"backend": "')
+            answers.flush()
+            die()
         row = {
             "backend": contender["backend"],
             "variant": contender["variant"],
