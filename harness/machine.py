@@ -126,8 +126,11 @@ def _output(command: list[str]) -> str | None:
 
 
 def writable_triton_cache() -> str:
-    """A folder Triton can write its cache to; sets TRITON_CACHE_DIR when the default is not."""
-    current = os.environ.get("TRITON_CACHE_DIR") or str(Path.home() / ".triton" / "cache")
+    """A folder Triton can write its cache to; where the usual one is not, sets TRITON_CACHE_DIR
+    and says so. Raises OSError where there is none."""
+    # As Triton itself looks for it. A home that cannot be told stays `~`.
+    home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")
+    current = os.environ.get("TRITON_CACHE_DIR") or os.path.join(home, ".triton", "cache")
     for candidate in (
         current,
         str(REPOSITORY / "build" / "triton-cache"),
@@ -142,6 +145,10 @@ def writable_triton_cache() -> str:
             continue
         if candidate != current:
             os.environ["TRITON_CACHE_DIR"] = candidate
+            print(
+                f"Triton's cache: {current} cannot be written, so {candidate} is used",
+                file=sys.stderr,
+            )
         return candidate
     raise OSError(f"no writable folder for Triton's cache: tried {current}; set TRITON_CACHE_DIR")
 

@@ -1,12 +1,14 @@
 """A worker without a GPU that answers, dies, faults or hangs as its contenders' names say.
 
 FAKE_<backend>: crash, fault or hang in that contender's stage; cut: die within the answer of its
-row; silent: die before any stage is named; company: the same, unless it runs alone; once: the
-same, in the first process alone. FAKE_STARTS="3": the fourth process and those after it do not
-start. FAKE_COUNTER names the file with the number of processes started.
+row; zero, negative, nan or inf: say that its time is that; silent: die before any stage is named;
+company: the same, unless it runs alone; once: the same, in the first process alone. FAKE_STARTS=3:
+the fourth process and those after it do not start. FAKE_COUNTER names the file with the number of
+processes started.
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -81,11 +83,12 @@ for line in sys.stdin:
             answers.write('{"event": "row", "row": {"backend": "')
             answers.flush()
             die()
+        lies = {"zero": 0.0, "negative": -5.0, "nan": math.nan, "inf": math.inf}
         row = {
             "backend": contender["backend"],
             "variant": contender["variant"],
             "status": "ok",
-            "time_us_p50": 100.0,
+            "time_us_p50": lies.get(os.environ.get(f"FAKE_{contender['backend']}", ""), 100.0),
         }
         say(
             "row",
