@@ -37,7 +37,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --require-virtualenv
 EXT_SOURCES := setup.py $(wildcard csrc/* csrc/*/* csrc/*/*/*)
 README_RUN := $(firstword $(RUN) $(wildcard results/*/reference))
 
-.PHONY: help bench test test-gpu check compare plots readme tune doctor lint build ext clean
+.PHONY: help bench test test-gpu check sanitize compare plots readme tune doctor lint build ext clean
 
 help: ## list the targets
 	@printf 'usage: make TARGET [PYTHON=python3]   (with PYTHON: that interpreter as it is, offline)\n\n'
@@ -54,6 +54,9 @@ test-gpu: $(RUN_DEPS) $(DEV_DEPS) ext ## run only the tests that need a GPU
 
 check: $(RUN_DEPS) ext ## check every implementation against float64, without timing
 	$(PY) -m harness check $(ARGS)
+
+sanitize: $(RUN_DEPS) ext ## run compute-sanitizer over both sides of every op: ARGS='--tool memcheck'
+	$(PY) -m harness sanitize $(ARGS)
 
 compare: $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=results/...
 	@test -n '$(BASE)' || { echo 'usage: make compare BASE=results/... NEW=results/...' >&2; exit 2; }

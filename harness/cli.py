@@ -150,6 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     crosscheck.add_argument(
         "--timer", choices=("nvbench", "proton"), default="nvbench", help="default nvbench"
     )
+    text = "run compute-sanitizer's tools over both sides of every op"
+    _add_sanitize(add("sanitize", "sanitize", f"{text}. Exit code: {SANITIZE_CODES}"))
     plot = add("plot", "plot", "draw a run's figures from its files")
     plot.add_argument("run", type=Path, help="a run's folder or its bench.csv")
     plot.add_argument("--out", type=Path, help="folder of the figures (default RUN/plots)")
@@ -199,6 +201,34 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         help="another root with harness/specs and triton_kernels",
     )
     parser.set_defaults(level="default")
+
+
+SANITIZE_CODES = "0 nothing found, 1 findings, 2 something could not be run"
+
+
+def _add_sanitize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--op", action="append", default=[], help="an op's stem; repeatable")
+    parser.add_argument("--dtype", action="append", default=[], help="such as bf16; repeatable")
+    parser.add_argument(
+        "--backend", action="append", default=[], choices=("cuda", "triton"), help="one side only"
+    )
+    parser.add_argument(
+        "--tool",
+        action="append",
+        choices=("memcheck", "racecheck", "initcheck", "synccheck"),
+        help="repeatable; default all four",
+    )
+    parser.add_argument(
+        "--kernels", action="append", type=Path, default=[], metavar="DIR", help="another root"
+    )
+    parser.add_argument("--device", type=_whole, default=0, help="CUDA device index (default 0)")
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        default=300.0,
+        metavar="S",
+        help="seconds one tool may take (default 300)",
+    )
 
 
 def _number(

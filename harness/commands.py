@@ -19,6 +19,7 @@ __all__ = [
     "list_cases",
     "plot",
     "readme",
+    "sanitize",
     "tune",
 ]
 
@@ -158,6 +159,13 @@ def tune(options: argparse.Namespace) -> int:
     for file in tune_units(units, sweep, Progress()):
         stdout.print(f"wrote {file}", markup=False)
     return 0
+
+
+def sanitize(options: argparse.Namespace) -> int:
+    from .console import stdout
+    from .sanitize_view import sanitize as run_sanitize
+
+    return run_sanitize(options, stdout)
 
 
 def crosscheck(options: argparse.Namespace) -> int:
