@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
 from dataclasses import asdict, dataclass, field
@@ -91,4 +92,9 @@ def open_answers() -> IO[str]:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have been killed before: then the other end of standard input is closed already.
+    parent = select.poll()
+    parent.register(0, 0)
+    if any(event & select.POLLHUP for _, event in parent.poll(0)):
+        sys.exit(0)
     return answers

@@ -99,7 +99,9 @@ class RunWriter:
 
     @classmethod
     def _open(cls, run_dir: Path, meta: dict[str, Any], lock: RunLock) -> RunWriter:
-        meta = _merge(earlier_meta(run_dir, meta), meta)
+        earlier = earlier_meta(run_dir, meta)
+        began = {key: earlier[key] for key in ("started_utc",) if key in earlier}
+        meta = _merge(earlier, meta) | began
         keys = run_repair.repair(run_dir)
         # First of all: a folder with meta.json is one that --resume can go on with.
         run_repair.write_atomically(run_dir / META_NAME, _meta_bytes(meta, complete=False))

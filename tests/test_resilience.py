@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import os
+import pty
 import random
 import re
 import resource
@@ -35,7 +36,9 @@ sys.path.insert(0, {repository!r})
 from harness import cli, commands, sweep
 from harness.supervisor import Supervisor
 sweep.Supervisor = lambda device, silence_s: Supervisor(device, silence_s, "tests.fake_worker")
-sweep.software_facts = lambda: {{"extension": None}}  # without the seconds that torch takes
+# Without the seconds that torch takes; and a commit between two parts of a run is not the matter.
+sweep.software_facts = lambda: {{"extension": None}}
+sweep.source_facts = lambda *_: {{}}
 commands._refuse_missing_device = lambda device: True
 sys.exit(cli.main(sys.argv[1:]))
 """
@@ -206,6 +209,24 @@ def test_nohup_is_obeyed(tmp_path, expected):
     assert keys(read_run(out)) == expected
 
 
+def test_a_terminal_that_closes_stops_the_sweep_and_its_worker(tmp_path, expected):
+    out = tmp_path / "run"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        code = SWEEP.format(repository=str(REPOSITORY))
+        arguments = ["bench", "--op", "vector_add", "--dtype", "f32", "--no-plots", "--out"]
+        environment = os.environ | {"FAKE_SECONDS": "0.3", "TERM": "xterm"}
+        command = [sys.executable, "-c", code, *arguments, str(out)]
+        os.execve(sys.executable, command, environment)
+    wait_until(lambda: n_lines(out) > 4)
+    (worker,) = children(pid)
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    assert not lives(worker)
+    assert_kept_and_resumed(out, expected, least=3)
+
+
 def test_a_terminal_that_went_away_costs_no_row(tmp_path, expected):
     out = tmp_path / "run"
     process = begin(out, SECONDS="0.05")
@@ -251,6 +272,21 @@ def test_every_worker_ends_with_its_parent(module):
     calls = re.findall(r"^    (?:\w+ = )?(\w+)\(", main, re.MULTILINE)
     quick = ("filterwarnings",)
     assert next(call for call in calls if call not in quick) == "open_answers"
+
+
+@pytest.mark.parametrize("module", ["harness.cpu_worker", "tests.fake_worker"])
+def test_a_worker_whose_parent_is_gone_before_it_begins_does_not_begin(module):
+    worker = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    worker.stdin.close()
+    worker.stdin = None
+    out, _ = worker.communicate(timeout=60)
+    assert (out, worker.returncode) == ("", 0)
 
 
 def test_kill_9_of_the_worker_costs_a_row_at_most(tmp_path, expected):
@@ -498,6 +534,14 @@ def test_a_lock_that_is_not_ours_any_more_is_left_alone(tmp_path):
     lock.release()
     assert other.current
     other.release()
+
+
+def test_a_resumed_run_began_when_it_was_begun(tmp_path):
+    for began in ("2000-01-01T00:00:00Z", "2001-01-01T00:00:00Z"):
+        meta = synthetic.meta(started_utc=began)
+        with RunWriter.create(tmp_path, meta, resume=began.startswith("2001")) as writer:
+            writer.record({"gpu_health": {}})
+    assert json.loads((tmp_path / "meta.json").read_text())["started_utc"].startswith("2000")
 
 
 # Whose fault it was
