@@ -108,6 +108,7 @@ def command(executable: Path, tool: str, stems: Sequence[str], log: Path) -> lis
     for stem in stems:
         words += ["--kernel-name", f"kernel_substring={stem}_"]
     words += ["--print-limit", "1000", "--show-backtrace", "device", "--log-file", str(log)]
+    words += ["--launch-timeout", "120"]  # importing torch from a cold disk outlasts the default
     if tool == "memcheck":
         # torch and Triton probe the driver with calls that are meant to fail.
         words += ["--report-api-errors", "no"]

@@ -144,10 +144,11 @@ def any_shape(draw, op: str, dtype: str, most: int = LIMIT) -> Shape:
         dims = (("N", draw(extents(most))),)
         shape = Shape(op, dtype, dims, (draw(start), draw(start)), draw(st.integers(0, 1)))
     elif op == "softmax":
-        n = draw(extents(min(40000, most)))
+        multiple = draw(st.sampled_from((1, 8, 64)))  # rows of whole 16-byte packs, or not
+        n = -(-draw(extents(min(40000, most))) // multiple) * multiple
         m = draw(extents(max(1, min(5000, most // n))))
-        padding = draw(st.sampled_from((0, 0, 1, 8)))
-        begin = draw(st.sampled_from((0, 0, 1, 8)))
+        padding = draw(st.sampled_from((0, 0, 0, 0, 1, 8)))
+        begin = draw(st.sampled_from((0, 0, 0, 0, 1, 8)))
         shape = Shape(op, dtype, (("M", m), ("N", n)), (begin,), padding=padding)
     else:
         multiple = draw(st.sampled_from((1, 8, 8)))
