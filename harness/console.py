@@ -75,6 +75,7 @@ def interruptible() -> Iterator[list[bool]]:
 
     def on_interrupt(_signal: int, _frame: object) -> None:
         if stopped:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt
         stopped.append(True)
         with contextlib.suppress(OSError):
@@ -93,5 +94,7 @@ def interruptible() -> Iterator[list[bool]]:
     try:
         yield stopped
     finally:
+        if stopped:  # what is left is short, and says how to go on
+            previous[signal.SIGINT] = signal.SIG_IGN
         for number, handler in previous.items():
             signal.signal(number, handler)

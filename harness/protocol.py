@@ -92,9 +92,10 @@ def open_answers() -> IO[str]:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have been killed before: then the other end of standard input is closed already.
+    # It may have been killed before: then the other end of standard input is closed already, and
+    # nothing was asked.
     parent = select.poll()
-    parent.register(0, 0)
-    if any(event & select.POLLHUP for _, event in parent.poll(0)):
+    parent.register(0, select.POLLIN)
+    if any(event & select.POLLHUP and not event & select.POLLIN for _, event in parent.poll(0)):
         sys.exit(0)
     return answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -123,6 +124,8 @@ def run_sweep(
                     f"{death.reason}; the {len(writer.done_keys)} rows so far are kept: continue "
                     f"with --resume --out {run_dir}",
                 ) from None
+            if stopped:  # a second Ctrl-C from here on would cost the record and the last words
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
             spent = _spent(earlier, supervisor, start_s)
             if outcome.interrupted:
                 writer.record(spent)

@@ -168,7 +168,7 @@ def test_one_ctrl_c_ends_after_the_case_in_hand(tmp_path, expected):
 @pytest.mark.parametrize("signals", [("INT", "INT"), ("TERM",), ("HUP",), ("TERM", "TERM", "HUP")])
 def test_two_ctrl_c_and_other_signals_end_at_once(tmp_path, expected, signals):
     out = tmp_path / "run"
-    process = begin(out, SECONDS="0.2")
+    process = begin(out, SECONDS="0.5")
     wait_for_rows(process, out, 4)
     (worker,) = children(process.pid)
     began_s = time.monotonic()
