@@ -46,8 +46,10 @@ __device__ __forceinline__ uint4 cut(const uint4& lo, const uint4& hi, int shift
 }
 
 // Pack `i` of a stream. Shifted: `base` is the aligned address at or below the stream's first pack
-// and `shift` the distance; both neighbours hold at least one byte of the tensor, so neither leaves
-// its allocation. They go through L1, where the neighbouring lane finds the half it shares.
+// and `shift` the distance. The lower neighbour may begin before the tensor, but not before its
+// allocation, which starts at a pack boundary; the upper one of the last pack could end behind it,
+// so the scalar tail takes that pack. They go through L1, where the neighbouring lane finds the
+// half it shares.
 template <bool kShifted>
 __device__ __forceinline__ uint4 load_stream(const uint4* base, int64_t i, int shift) {
   if constexpr (!kShifted) {
@@ -97,7 +99,8 @@ __global__ void vector_add_kernel(const T* x, const T* y, T* out, int64_t n, int
       store_pack(out_packs + p, add_packs<T>(a, b));
     }
   }
-  // Head and tail are each shorter than a pack; the first threads of the first block take them.
+  // The head is shorter than a pack and the tail than two; the first threads of the first block,
+  // which has more than that, take them.
   if (blockIdx.x == 0) {
     const int64_t tail = n_head + n_packs * kPackSize<T>;
     if (threadIdx.x < n_head) add_one(x, y, out, threadIdx.x);
@@ -114,10 +117,11 @@ cudaError_t launch(const void* x, const void* y, void* out, int64_t n, int threa
                    cudaStream_t stream) {
   const int to_boundary = (kPackBytes - misalignment(out)) % kPackBytes / int(sizeof(T));
   const int64_t n_head = to_boundary < n ? to_boundary : n;
-  const int64_t n_packs = (n - n_head) / kPackSize<T>;
+  const bool shifted = misalignment(x) != misalignment(out) || misalignment(y) != misalignment(out);
+  const int64_t whole_packs = (n - n_head) / kPackSize<T>;
+  const int64_t n_packs = shifted && whole_packs > 0 ? whole_packs - 1 : whole_packs;
   const int64_t tile = static_cast<int64_t>(threads) * kVectors;
   const int64_t n_blocks = n_packs == 0 ? 1 : (n_packs + tile - 1) / tile;
-  const bool shifted = misalignment(x) != misalignment(out) || misalignment(y) != misalignment(out);
   auto* kernel =
       shifted ? vector_add_kernel<T, kVectors, true> : vector_add_kernel<T, kVectors, false>;
   kernel<<<static_cast<unsigned>(n_blocks), threads, 0, stream>>>(

@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 
 _MAX_ELEMENTS = 1 << 17
 _MAX_TRITON_CONFIGS = 4  # each costs a compilation
-_PACK = 16
-# (op, side) -> an access past the end that is meant: inputs are given whole 16-byte packs there.
-ALLOWED = {
-    ("vector_add", "cuda"): "may read the rest of an input's last 16-byte pack, whose bytes it "
-    "drops; an allocation always has them",
-}
 
 
 def cases_of(spec: OpSpec) -> list[Case]:
@@ -64,15 +58,11 @@ def _configs(spec: OpSpec, side: str, case: Case, dtype: str) -> list[Config]:
     return distinct[:_MAX_TRITON_CONFIGS]
 
 
-def on_device(host: torch.Tensor, whole_packs: bool) -> torch.Tensor:
-    """The same view of a copy of the storage, which is as long as it was, or whole packs."""
+def on_device(host: torch.Tensor) -> torch.Tensor:
+    """The same view of a copy of the storage, which is exactly as long."""
     import torch
 
     storage = torch.empty(0, dtype=host.dtype).set_(host.untyped_storage())
-    per_pack = _PACK // host.element_size()
-    if whole_packs and storage.numel() % per_pack:
-        pad = storage.new_zeros(per_pack - storage.numel() % per_pack)
-        storage = torch.cat([storage, pad])
     return storage.cuda().as_strided(host.size(), host.stride(), host.storage_offset())
 
 
@@ -91,12 +81,11 @@ def run_pair(registry: Registry, spec: OpSpec, side: str, dtypes: list[str]) -> 
     import torch
 
     launcher = _launcher(registry, spec, side)
-    whole_packs = (spec.stem, side) in ALLOWED
     count = 0
     with watch_compilations() as seen:
         for case, dtype, config in launches(spec, side, dtypes):
             made = spec.make_inputs(case, dtype, "cpu", 1)
-            inputs = [on_device(made[name], whole_packs) for name in spec.arguments]
+            inputs = [on_device(made[name]) for name in spec.arguments]
             launcher(*inputs, output(spec, case, dtype), **config)
             torch.cuda.synchronize()
             count += 1

@@ -14,7 +14,6 @@ from rich.table import Table
 from .options import UsageError, refuse_missing_device
 from .registry import Registry
 from .sanitize import Cell, Pair, Setup, cuda_instructions, exit_code, pairs_of, run_tool
-from .sanitize_driver import ALLOWED
 from .sanitize_tools import TOOLS, find_tool, how_to_install, version_of
 
 Cells = dict[str, dict[Pair, Cell]]
@@ -93,9 +92,6 @@ def show(cells: Cells, console: Console) -> None:
                 console.print(f"{tool} {op} {side}: {finding.text}", markup=False)
         for text in dict.fromkeys(text for cell in by_pair.values() for text in cell.warnings):
             console.print(f"{tool} itself: {text}", markup=False)
-    for (op, side), reason in ALLOWED.items():
-        if (op, side) in pairs:
-            console.print(f"allowed: {op} {side} {reason}", markup=False)
 
 
 def _last_line(cells: Cells, folder: Path, code: int) -> str:
