@@ -48,7 +48,8 @@ using Args = std::initializer_list<Arg>;
 // What Python prints for an attribute of a tensor; only called on the way to a refusal.
 string text(const Tensor& t, const char* attribute) {
   py::object value = py::cast(t).attr(attribute);
-  if (string(attribute) == "shape") value = py::tuple(value);
+  // torch.Size is a tuple already, so that py::tuple would leave it as it is.
+  if (string(attribute) == "shape") value = py::module_::import("builtins").attr("tuple")(value);
   return py::str(value);
 }
 

@@ -33,7 +33,9 @@ class CaseRun:
         self._clock = worker.clock
         worker.say("stage", contender="", stage="inputs")
         self._problem = Problem(self._spec, case, request.dtype, "cuda", request.seed)
-        self._roster = Roster(worker)
+        traffic = self._spec.bytes_read(case, request.dtype)
+        traffic += self._spec.bytes_written(case, request.dtype)
+        self._roster = Roster(worker, max(_KEPT_BYTES_LEAST, _KEPT_TRAFFICS * traffic))
 
     def execute(self) -> None:
         for contender in self._request.contenders:
@@ -58,13 +60,10 @@ class CaseRun:
         torch.cuda.empty_cache()
 
     def _first_run(self, contender: Contender) -> None:
-        import torch
-
         reason = unavailable(contender.backend)
         if reason:
             self._roster.rows[contender] = {"status": "unsupported", "reason": reason}
             return
-        allocated = torch.cuda.memory_allocated()
         with watch_compilations() as compiled:
             bound, first_call_ms = self._bind_and_call(contender, contender.config)
         verdict = self._problem.judge(bound.produced(), bound.unfused)
@@ -80,24 +79,10 @@ class CaseRun:
         if contender.backend == "triton":
             row |= self._triton_facts(compiled, row["config"])
         self._roster.rows[contender] = row
-        self._put_in_order(contender, bound, verdict.ok, allocated)
-
-    def _put_in_order(
-        self, contender: Contender, bound: Bound, right: bool, allocated: int
-    ) -> None:
-        """What the first call left behind is put right, or ends the process where it cannot be."""
-        import torch
-
-        case, dtype = self._problem.case, self._request.dtype
-        traffic = self._spec.bytes_read(case, dtype) + self._spec.bytes_written(case, dtype)
-        kept = torch.cuda.memory_allocated() - allocated
-        if kept > max(_KEPT_BYTES_LEAST, _KEPT_TRAFFICS * traffic):
-            reason = f"keeps {kept / 1e9:.1f} GB of GPU memory after its call"
-            # Its references are its own.
-            self._roster.end_process(contender, reason)
+        self._roster.refuse_hoard(contender)
         if not self._worker.came_back():
             self._roster.rows[contender] |= {"status": "mismatch", "reason": MOVED}
-        elif right:
+        elif verdict.ok:
             self._watch_stream_order(contender, bound)
 
     def _watch_stream_order(self, contender: Contender, bound: Bound) -> None:

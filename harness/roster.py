@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import traceback
@@ -20,17 +21,21 @@ if TYPE_CHECKING:
 
 class Roster:
     """`rows`: what is known of each contender. `live`: those that have given nothing but right
-    answers, and their launches."""
+    answers, and their launches. `most_kept_bytes`: what one may leave allocated after its turn."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, worker: Worker, most_kept_bytes: int) -> None:
+        self._worker, self._most_kept_bytes = worker, most_kept_bytes
+        self._allocated = 0
         self.rows: dict[Contender, dict[str, Any]] = {}
         self.live: dict[Contender, Bound] = {}
 
     @contextlib.contextmanager
     def blame(self, contender: Contender, stage: str) -> Iterator[None]:
         """Turn an exception inside the block into the contender's row."""
+        import torch
+
         self._worker.say("stage", contender=contender.label, stage=stage)
+        self._allocated = torch.cuda.memory_allocated()
         try:
             yield
         except Exception as error:
@@ -46,12 +51,23 @@ class Roster:
         if no_memory:
             # The frames hold what had been allocated until there was no more.
             traceback.clear_frames(error.__traceback__)
+            gc.collect()
             torch.cuda.empty_cache()
+            self.refuse_hoard(contender)
         else:
             traceback.print_exception(error, file=sys.stderr)
         self.live.pop(contender, None)
         status = "oom" if no_memory else "error"
         self.rows[contender] = {"status": status, "reason": one_line(error)}
+
+    def refuse_hoard(self, contender: Contender) -> None:
+        """End the process if the contender has kept so much memory that others would starve: its
+        references are its own."""
+        import torch
+
+        kept = torch.cuda.memory_allocated() - self._allocated
+        if kept > self._most_kept_bytes:
+            self.end_process(contender, f"keeps {kept / 1e9:.1f} GB of GPU memory after its call")
 
     def end_process(self, contender: Contender, reason: str) -> None:
         """For what nothing but the end of the process puts right; the parent goes on without the

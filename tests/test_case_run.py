@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness import case_run, check, later_runs
+from harness import case_run, check, later_runs, roster
 from harness.backends import Bound
 from harness.clock import Batch
 from harness.protocol import Contender, Request
@@ -239,6 +239,35 @@ def test_a_failure_of_the_other_times_leaves_the_row(run, monkeypatch):
     rows = run(cuda=good)
     assert rows["cuda"]["status"] == "ok"
     assert "not_capturable" in rows["cuda"]["warnings"]
+
+
+class Ended(BaseException):
+    """What os._exit would have done."""
+
+
+@pytest.mark.parametrize("out_of_memory", [False, True])
+def test_whoever_keeps_the_memory_ends_the_process_by_name(run, monkeypatch, out_of_memory):
+    """Also where the harness itself runs out of memory afterwards: the hoard is still there."""
+    said, held = [], [0]
+
+    def hoards(problem):
+        good(problem)
+        held[0] += 5 << 30
+        if out_of_memory:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    def exit_now(_code):
+        raise Ended
+
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held[0])
+    monkeypatch.setattr(roster.os, "_exit", exit_now)
+    monkeypatch.setattr(
+        FakeWorker, "say", lambda _self, event, **facts: said.append((event, facts))
+    )
+    with pytest.raises(Ended):
+        run(triton=good, cuda=hoards)
+    reason = "keeps 5.4 GB of GPU memory after its call"
+    assert said[-1] == ("fault", {"contender": "cuda", "reason": reason})
 
 
 def test_damage_done_while_timed_is_blamed_on_its_author(run):

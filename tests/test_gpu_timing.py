@@ -282,7 +282,7 @@ def test_equal_kernels_come_out_equal_in_one_run(clock, own_stream):
 
 
 def test_a_short_queue_and_one_spin_for_every_three_samples_time_alike(clock, own_stream):
-    """The two ways to keep the host ahead must not differ by what they queue."""
+    """The two ways to keep the host ahead differ by no more than two timers may."""
     from harness import _cuda
 
     medians = {}
@@ -293,7 +293,7 @@ def test_a_short_queue_and_one_spin_for_every_three_samples_time_alike(clock, ow
             torch.cuda.synchronize()
             samples += clock._timer.samples_us()
         medians[per_spin] = statistics.median(samples)
-    assert medians[0] == pytest.approx(medians[3], abs=0.15)
+    assert medians[0] == pytest.approx(medians[3], abs=0.3)
 
 
 def test_kernels_of_one_closure_cost_the_same_each(clock, own_stream):
