@@ -10,7 +10,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from harness import stats
-from harness.equal_clock import ClockMoments, clock_moments, compare_at_equal_clock
+from harness.equal_clock import (
+    ClockMoments,
+    clock_moments,
+    compare_at_equal_clock,
+    widened_by_clock,
+)
 from harness.schema import CLOCK_LIMITED_MARKS, FAILED
 
 Sides = tuple[pd.DataFrame, pd.DataFrame]
@@ -25,7 +30,8 @@ def add_ratios(rows: pd.DataFrame, rounds: Sides, tick_us: float, same_rounds: b
     rounds: of base and new, by row id. same_rounds: the sides took turns, so ratios are taken
     round by round where the rounds are those of one process (`paired`). Otherwise a row whose SM
     clock was held down on either side is compared as at equal clock where its rounds tell how
-    its time follows the clock (see equal_clock). clock_ratio: SM clock new/base, NaN where unknown.
+    its time follows the clock (see equal_clock); where they do not, its interval holds all that
+    the clocks may explain. clock_ratio: SM clock new/base, NaN where unknown.
     """
     both = ((rows["base_status"] == "ok") & (rows["new_status"] == "ok")).to_numpy()
     times = [_times(rows, name, table, tick_us) for name, table in _named(rounds)]
@@ -35,17 +41,21 @@ def add_ratios(rows: pd.DataFrame, rounds: Sides, tick_us: float, same_rounds: b
     tick = np.maximum(times[0].tick, times[1].tick)
     interval = stats.welch(times[0], times[1])
     equal = paired = np.zeros(len(rows), dtype=bool)
+    clock_ratio = np.exp(clocks[1].f - clocks[0].f)
     if same_rounds:
         ratios, paired = _round_by_round(rows, rounds)
         interval = _choose(paired, stats.paired(ratios, tick), interval)
     else:
         at_equal = compare_at_equal_clock(clocks[0], clocks[1], tick)
         equal = both & limited & at_equal.known
+        wide = widened_by_clock(interval[1], interval[2], clock_ratio)
+        untold = limited & np.isfinite(clock_ratio)
+        interval = _choose(untold, (interval[0], *wide), interval)
         interval = _choose(equal, (at_equal.ratio, at_equal.low, at_equal.high), interval)
     for name, value in zip(("ratio", "low", "high"), interval, strict=True):
         rows[name] = np.where(both, value, np.nan)
     rows["limited"], rows["at_equal_clock"], rows["paired"] = limited, equal, paired & both
-    rows["clock_ratio"] = np.exp(clocks[1].f - clocks[0].f)
+    rows["clock_ratio"] = clock_ratio
 
 
 def call(

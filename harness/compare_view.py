@@ -25,6 +25,7 @@ _STYLES = {
     "UNCLEAR": "yellow",
     "SAME": "",
 }
+_TELLING_CLOCK = 0.01
 _ENDLESS = 100_000  # columns; wider than any row
 
 
@@ -104,6 +105,8 @@ def _verdict(row: Mapping[Any, Any]) -> str:
     """Return the verdict with what explains it: a clock held down, or statuses without a time."""
     if row["at_equal_clock"]:
         return f"{row['verdict']} at equal clock (new ran at {row['clock_ratio']:.3f} of base's)"
+    if row["limited"] and abs(row["clock_ratio"] - 1) > _TELLING_CLOCK:
+        return f"{row['verdict']} (new ran at {row['clock_ratio']:.3f} of base's clock)"
     if row["base_status"] == row["new_status"]:
         return str(row["verdict"])
     text = f"{row['base_status'] or 'no row'} -> {row['new_status'] or 'no row'}"

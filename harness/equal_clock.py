@@ -17,6 +17,8 @@ from .stats import CONFIDENCE, Floats, row_blocks
 
 # Of log clock over blocks: a clock that moves less says nothing about how time follows it.
 _LEAST_SPREAD = 0.003
+# In spreads: further than this beyond what the rounds have seen, no exponent is carried.
+_MOST_APART = 4.0
 
 
 class ClockMoments(NamedTuple):
@@ -77,6 +79,13 @@ def compare_at_equal_clock(
         half = np.maximum(stdtrit(freedom, 0.5 + confidence / 2.0) * error, tick)
         spread = np.sqrt(ff / (base.n + new.n - 2.0))
         known = np.isfinite(half) & (freedom > 1) & (spread >= _LEAST_SPREAD)
+        known &= np.abs(apart) <= _MOST_APART * spread
         return EqualClock(
             np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half), known
         )
+
+
+def widened_by_clock(low: Floats, high: Floats, clock_ratio: Floats) -> tuple[Floats, Floats]:
+    """Widen the interval of a time ratio to hold every exponent from -1 to 0, where the rounds do
+    not tell which; clock_ratio: SM clock new/base."""
+    return low * np.minimum(clock_ratio, 1.0), high * np.maximum(clock_ratio, 1.0)

@@ -101,6 +101,25 @@ def test_a_steady_clock_tells_nothing_and_leaves_times_to_compare(tmp_path: Path
     assert row["band"] == pytest.approx(0.05), "its time is known no better than that"
 
 
+def test_what_the_clocks_alone_may_explain_is_unclear(tmp_path: Path) -> None:
+    base = held_down(tmp_path / "base", rounds_at(1500.0, -1.0, swing=0.0))
+    new = held_down(tmp_path / "new", rounds_at(1350.0, -1.0, swing=0.0))
+    row = only_row(base, new)
+    assert row["verdict"] == "UNCLEAR"
+    assert row["low"] == pytest.approx(1.0, abs=0.005)
+    assert row["high"] == pytest.approx(1500 / 1350, rel=0.005)
+    assert "UNCLEAR (new ran at 0.900 of base's clock)" in text_of(compare_runs(base, new))
+    slower = held_down(tmp_path / "slower", rounds_at(1350.0, -1.0, scale=1.1, swing=0.0))
+    assert only_row(base, slower)["verdict"] == "SLOWER", "more than the clock can explain"
+
+
+def test_no_exponent_is_carried_far_beyond_the_clocks_that_were_seen(tmp_path: Path) -> None:
+    base = held_down(tmp_path / "base", rounds_at(1500.0, -0.6))
+    new = held_down(tmp_path / "new", rounds_at(1200.0, -1.0, seed=1))
+    row = only_row(base, new)
+    assert (row["at_equal_clock"], row["verdict"]) == (False, "UNCLEAR")
+
+
 @pytest.mark.parametrize("clock", [math.nan, 0.0])
 def test_a_clock_unknown_in_one_run_leaves_times_to_compare(tmp_path: Path, clock: float) -> None:
     base = held_down(tmp_path / "base", rounds_at(1500.0, -1.0))
