@@ -12,7 +12,14 @@ import pandas as pd
 # Rows that differ in one of these are never joined by one line.
 SPLIT_BY = ("math_mode", "distribution", "cache", "flush")
 MAX_PANELS = 3
+_STEM_LENGTH = 200  # bytes that every file system takes, with room for the format's ending
 _STEPS_PER_OCTAVE = 16  # cases closer than this share a place on a log2 axis: one is drawn
+
+
+def stem(*parts: str) -> str:
+    """Return the parts as one file name without its ending; other characters become dashes."""
+    text = "_".join(parts)[:_STEM_LENGTH]
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +36,7 @@ class Group:
     def name(self) -> str:
         """Return the file stem, such as bandwidth_softmax_bf16."""
         kind = "throughput" if self.compute else "bandwidth"
-        stem = f"{kind}_{self.op}_{self.dtype}{self.suffix}"
-        return "".join(c if c.isalnum() or c in "._-" else "-" for c in stem)
+        return stem(kind, self.op, f"{self.dtype}{self.suffix}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +69,7 @@ class Curve:
 def groups(rows: pd.DataFrame) -> list[Group]:
     """Return one Group a figure, in the order of the file."""
     found = []
+    rows = _as_timed(rows)
     for (op, dtype), part in rows.groupby(["op", "dtype"], sort=False):
         splitting = [c for c in SPLIT_BY if part[c].nunique() > 1]
         pieces = part.groupby(splitting, sort=False) if splitting else [((), part)]
@@ -73,13 +80,27 @@ def groups(rows: pd.DataFrame) -> list[Group]:
     return found
 
 
+def _as_timed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give rows that were never timed the cache and flush of their op's first row that was.
+
+    Else an absent row, whose cache is empty, would split its op's figure and rename it.
+    """
+    filled = {}
+    for column in ("cache", "flush"):
+        known = rows[column].where(rows[column] != "")
+        first = known.groupby([rows["op"], rows["dtype"]]).transform("first")
+        filled[column] = known.fillna(first).fillna("")
+    timed: pd.DataFrame = rows.assign(**filled)
+    return timed
+
+
 def work(rows: pd.DataFrame, compute: bool) -> pd.Series[float]:
     """Return each row's flops, or its distinct bytes; NaN where unknown or not positive."""
     if compute:
         amount = rows["flops"].astype("float64")
     else:
         amount = rows["bytes_read"].astype("float64") + rows["bytes_written"].astype("float64")
-    positive: pd.Series[float] = amount.where(amount > 0)
+    positive: pd.Series[float] = amount.where((amount > 0) & np.isfinite(amount))
     return positive
 
 
@@ -104,7 +125,7 @@ def sweeps(group: Group) -> tuple[list[Sweep], list[str]]:
     for part in _panels(cases, axis, [d for d in dims if d != axis]):
         values = part["bytes" if axis == "bytes" else axis]
         ordered = part.assign(x=values, bucket=_buckets(values), length=part["case"].str.len())
-        ordered = ordered[ordered["x"] > 0].sort_values(
+        ordered = ordered[(ordered["x"] > 0) & np.isfinite(ordered["x"])].sort_values(
             ["bucket", "work", "length"], ascending=[True, False, True], kind="stable"
         )
         kept = ordered.drop_duplicates("bucket")
@@ -170,11 +191,17 @@ def _axis_label(axis: str, kept: pd.DataFrame, dims: list[str]) -> str:
     return f"{text}   ({', '.join(notes)})" if notes else text
 
 
-def curves(group: Group, sweep: Sweep) -> Iterator[Curve]:
-    """Yield the ok rows' curves along a sweep, headlines last so that they lie on top."""
+def curves(group: Group, sweep: Sweep, share: bool = False) -> Iterator[Curve]:
+    """Yield the ok rows' curves along a sweep, headlines last so that they lie on top.
+
+    `share`: of percent of the row's own roof in place of rates.
+    """
     rows = group.rows
     rows = rows[(rows["status"] == "ok") & rows["case"].isin(list(sweep.x))]
     amount = work(rows, group.compute)
+    if share:  # such that dividing by the time gives percent
+        scale = 100.0 * (1e6 if group.compute else 1e3)
+        amount = rows["roof_us"].where(rows["roof_us"] > 0) * scale
     table = pd.DataFrame({c: rows[c] for c in ("backend", "variant", "headline")})
     table["x"] = rows["case"].map(sweep.x)
     table["rate"] = rate(amount, rows["time_us_p50"], group.compute)
@@ -212,7 +239,8 @@ def rate(amount: pd.Series[float], time_us: pd.Series[float], compute: bool) -> 
     """Return TFLOP/s (1e12) or GB/s (1e9); NaN for a time that is not a positive number."""
     positive = time_us.where((time_us > 0) & np.isfinite(time_us))
     rates: pd.Series[float] = amount / positive / (1e6 if compute else 1e3)
-    return rates
+    finite: pd.Series[float] = rates.where(np.isfinite(rates))
+    return finite
 
 
 def left_out(group: Group, cases: list[str]) -> str:

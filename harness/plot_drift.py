@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from itertools import accumulate
 
@@ -22,10 +21,11 @@ from harness.plot_drift_panels import (
     roofs_panel,
 )
 from harness.plot_drift_text import notes_of, numbers
+from harness.plot_text import fit
 from harness.results import ResultsError, Run, read_watch
 from harness.schema import WATCH_COLUMNS
 
-_WIDTH, _GAP, _LINE = 8.0, 0.42, 0.115  # inches
+_WIDTH, _GAP = 8.0, 0.42  # inches
 _LINE_CHARACTERS = 118  # what fits under the title
 
 Panel = tuple[float, Callable[[Figure, float, float], Axes]]  # inches high; drawn at a bottom
@@ -55,7 +55,7 @@ def _assembled(
 ) -> Figure:
     """Stack the panels between the title with its numbers and the caption."""
     caption, summary = "; ".join(notes), _rows_of(numbers(drift))
-    foot = 0.62 + _LINE * len(textwrap.wrap(caption, int(_WIDTH * 17)))
+    foot = 0.62 + plot_style.foot(caption, _WIDTH)
     head = 0.62 + 0.16 * len(summary)
     heights = [height for height, _ in timed + roofs]
     between = 0.32 if timed and roofs else 0.0  # for the label of the axis of time
@@ -69,7 +69,7 @@ def _assembled(
         if i < len(timed):
             _time_axis(axes, drift, label=i == len(timed) - 1)
     x = LEFT / _WIDTH
-    figure.text(x, 1 - 0.2 / total, title, fontsize=11)
+    figure.text(x, 1 - 0.2 / total, fit(title, _WIDTH - LEFT - 0.1, 11.0), fontsize=11)
     figure.text(x, 1 - 0.28 / total, "\n".join(summary), fontsize=8, va="top", color=DARK)
     plot_style.caption(figure, caption)
     return figure

@@ -7,24 +7,26 @@ drawn, only counted in the caption.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import plot_data, plot_style
+from harness.plot_curves import rate_figure, share_figure
 from harness.plot_drift import drift_figure
+from harness.plot_heat import heat_figure
+from harness.plot_launch import launch_figure
+from harness.plot_overview import overview_figure
+from harness.plot_roofline import roofline_figure
+from harness.plot_samples import samples_figure
 from harness.plot_speedup import speedup_figure
+from harness.plot_style import PlotError
 from harness.results import Run, gpu_names
 
+__all__ = ["FORMATS", "PlotError", "overview_figure", "plot_run", "rate_figure"]
+
 FORMATS = ("png", "svg")
-_OVERVIEW_DTYPES = ("bf16", "f16", "f32", "f8e4m3")
-_OVERVIEW_COLUMNS = 4
-
-
-class PlotError(Exception):
-    """Figures cannot be drawn from this run; the text is one line that says what to do."""
 
 
 def plot_run(
@@ -48,11 +50,10 @@ def plot_run(
     unknown = sorted(set(formats) - set(FORMATS))
     if unknown:
         raise PlotError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
-    gpu = names[0] if names else "GPU not recorded"
     out_dir = Path(out_dir)
     written: list[Path] = []
     with plot_style.house_style():
-        for name, figure in _figures(run, gpu, tell):
+        for name, figure in _figures(run, card_of(run), tell):
             try:
                 out_dir.mkdir(parents=True, exist_ok=True)
                 written += plot_style.save(figure, out_dir / name, formats)
@@ -70,165 +71,56 @@ def plot_run(
     return written
 
 
-def _figures(run: Run, gpu: str, tell: Callable[[str], None]) -> list[tuple[str, Figure]]:
-    found = []
+def card_of(run: Run) -> str:
+    """Return what the second line of every figure begins with: card, day, and cache if one."""
+    names = gpu_names(run)
+    day = str(run.meta.get("started_utc") or "")[:10] or "date not recorded"
+    ok = run.rows[run.rows["status"] == "ok"]
+    caches = {
+        f"{c} cache, {f} flush" if f else f"{c} cache"
+        for c, f in zip(ok["cache"], ok["flush"], strict=True)
+    }
+    state = f", {caches.pop()}" if len(caches) == 1 and ok["cache"].iloc[0] else ""
+    return f"{names[0] if names else 'GPU not recorded'}, {day}{state}"
+
+
+def _figures(run: Run, card: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Figure]]:
+    """Yield each figure with its file's stem; `tell` hears why one is not there."""
     groups = plot_data.groups(run.rows)
+    taken: set[str] = set()
     for group in groups:
-        figure = rate_figure(group, gpu)
+        figure = rate_figure(group, card)
         if figure is not None:
-            found.append((group.name, figure))
-    speedup = speedup_figure(run, gpu)
-    if isinstance(speedup, Figure):
-        found.append(("speedup", speedup))
-    elif found:
-        tell(f"no speedup figure: {speedup}")
-    overview = overview_figure(groups, gpu)
+            yield _free(group.name, taken), figure
+    if not taken:
+        return
+    for op in dict.fromkeys(group.op for group in groups):
+        figure = share_figure([g for g in groups if g.op == op], card)
+        if figure is not None:
+            yield _free(plot_data.stem("roof_share", op), taken), figure
+    overview = overview_figure(groups, card)
     if overview is not None:
-        found.append(("overview", overview))
-    drift = drift_figure(run, gpu, tell) if found else ""
-    if isinstance(drift, Figure):
-        found.append(("drift", drift))
-    elif found:
-        tell(f"no drift figure: {drift}")
-    return found
+        yield "overview", overview
+    others: dict[str, Callable[[], Figure | str]] = {
+        "speedup": lambda: speedup_figure(run, card),
+        "heatmap": lambda: heat_figure(run, card),
+        "roofline": lambda: roofline_figure(run, card),
+        "launch": lambda: launch_figure(run, card),
+        "samples": lambda: samples_figure(run, card, tell),
+        "drift": lambda: drift_figure(run, card, tell),
+    }
+    for name, draw in others.items():
+        drawn = draw()
+        if isinstance(drawn, Figure):
+            yield name, drawn
+        else:
+            tell(f"no {name} figure: {drawn}")
 
 
-def rate_figure(group: plot_data.Group, gpu: str) -> Figure | None:
-    """Return one op's GB/s or TFLOP/s over its size, a panel a sweep; None without data."""
-    sweeps, off_sweep = plot_data.sweeps(group)
-    drawn = [(s, list(plot_data.curves(group, s))) for s in sweeps]
-    drawn = [(s, c) for s, c in drawn if c]
-    if not drawn:
-        return None
-    # Every label gets its line: panels grow with the number of implementations.
-    n_labels = max(len(c) for _, c in drawn) + 1
-    panel = max(2.7, n_labels * plot_style.LABEL_PT * 1.25 / 72.0)
-    pitch = panel + 0.75
-    figure = plot_style.new_figure(8.0, pitch * len(drawn) + 0.5)
-    for i, (sweep, curves) in enumerate(drawn):
-        axes = plot_style.add_axes(figure, 0.75, 0.85 + pitch * (len(drawn) - 1 - i), 5.3, panel)
-        y_max = _draw_curves(axes, group, sweep, curves)
-        _label_curves(axes, group, sweep, curves, y_max)
-        axes.set_xlabel(sweep.label)
-    title = " ".join(p for p in (group.op, group.dtype, group.suffix.replace("_", " ")) if p)
-    figure.axes[0].set_title(f"{title}   {gpu}")
-    plot_style.caption(figure, plot_data.left_out(group, off_sweep))
-    return figure
-
-
-def _draw_curves(
-    axes: Axes, group: plot_data.Group, sweep: plot_data.Sweep, curves: list[plot_data.Curve]
-) -> float:
-    """Draw curves, bands and roof with their axes; return the top of the y axis."""
-    top = 0.0
-    for curve in curves:
-        axes.plot(curve.x, curve.rate, **plot_style.marks(curve.backend, curve.headline))
-        top = max(top, *curve.rate)
-        if curve.headline:
-            axes.fill_between(
-                curve.x,
-                curve.low,
-                curve.high,
-                color=plot_style.colour(curve.backend),
-                alpha=0.18,
-                linewidth=0,
-            )
-            top = max(top, *curve.high)
-    _, roof_x, roof_rate = plot_data.roof(group, sweep)
-    if roof_x:
-        axes.plot(
-            roof_x, roof_rate, color=plot_style.ROOF_COLOUR, linestyle=(0, (4, 2)), zorder=1.5
-        )
-        top = max(top, *roof_rate)
-    plot_style.size_axis(axes, [x for c in curves for x in c.x], sweep.bytes_axis)
-    axes.set_ylim(0.0, top * 1.08)
-    axes.set_ylabel("TFLOP/s" if group.compute else "GB/s")
-    return top * 1.08
-
-
-def _label_curves(
-    axes: Axes,
-    group: plot_data.Group,
-    sweep: plot_data.Sweep,
-    curves: list[plot_data.Curve],
-    y_max: float,
-) -> None:
-    ends = [(c.x[-1], c.rate[-1], c.name, plot_style.colour(c.backend)) for c in curves]
-    name, x, rate = plot_data.roof(group, sweep)
-    if x:
-        ends.append((x[-1], rate[-1], f"{name or 'roof'} {rate[-1]:.0f}", "#6E6E6E"))
-    plot_style.label_ends(axes, ends, y_max)
-
-
-def overview_figure(groups: list[plot_data.Group], gpu: str) -> Figure | None:
-    """Return small panels, one an op, headlines only: readable at 1000 pixels; None if empty."""
-    panels = []
-    for group in _overview_groups(groups):
-        sweeps, _ = plot_data.sweeps(group)
-        curves = [c for c in plot_data.curves(group, sweeps[0]) if c.headline] if sweeps else []
-        if curves:
-            panels.append((group, sweeps[0], curves))
-    if not panels:
-        return None
-    n_columns = min(len(panels), _OVERVIEW_COLUMNS)
-    n_rows = -(-len(panels) // n_columns)
-    width, pitch = 10.0 / n_columns, 2.95
-    figure = plot_style.new_figure(10.0, pitch * n_rows + 0.4)
-    for i, (group, sweep, curves) in enumerate(panels):
-        row, column = divmod(i, n_columns)
-        axes = plot_style.add_axes(
-            figure, width * column + 0.66, pitch * (n_rows - 1 - row) + 0.55, width - 0.82, 2.0
-        )
-        _draw_curves(axes, group, sweep, curves)
-        plot_style.size_axis(
-            axes, [x for c in curves for x in c.x], sweep.bytes_axis, max(3, 12 // n_columns)
-        )
-        axes.set_xlabel(sweep.label, fontsize=8)
-        axes.set_title(f"{group.op} {group.dtype}")
-        _value_of_roof(axes, group, sweep)
-    _overview_title(figure, gpu, [c.backend for _, _, cs in panels for c in cs])
-    return figure
-
-
-def _overview_groups(groups: list[plot_data.Group]) -> list[plot_data.Group]:
-    """Return one group an op: most ok rows first, then the commoner dtype; memory ops lead."""
-
-    def rank(group: plot_data.Group) -> tuple[int, int]:
-        order = (*_OVERVIEW_DTYPES, group.dtype)
-        return -int((group.rows["status"] == "ok").sum()), order.index(group.dtype)
-
-    best: dict[str, plot_data.Group] = {}
-    for group in groups:
-        if group.op not in best or rank(group) < rank(best[group.op]):
-            best[group.op] = group
-    return sorted(best.values(), key=lambda g: g.compute)
-
-
-def _value_of_roof(axes: Axes, group: plot_data.Group, sweep: plot_data.Sweep) -> None:
-    _, x, rate = plot_data.roof(group, sweep)
-    if x:
-        axes.annotate(
-            f"roof {rate[-1]:.0f}",
-            xy=(x[-1], rate[-1]),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            fontsize=7.5,
-            color="#6E6E6E",
-        )
-
-
-def _overview_title(figure: Figure, gpu: str, backends: list[str]) -> None:
-    """Write the title and one legend for all panels."""
-    width, height = figure.get_size_inches()
-    top = 1.0 - 0.24 / height
-    figure.text(0.12 / width, top, f"CUDA and Triton on {gpu}", fontsize=12, va="center")
-    order = [b for b in plot_style.COLOURS if b in backends]
-    order += sorted(set(backends) - set(order))
-    lines = [figure.axes[0].plot([], [], label=b, **plot_style.marks(b, True))[0] for b in order]
-    lines += figure.axes[0].plot(
-        [], [], label="measured roof", color=plot_style.ROOF_COLOUR, linestyle=(0, (4, 2))
-    )
-    figure.legend(
-        handles=lines, loc="center right", bbox_to_anchor=(1.0, top), ncol=len(lines), fontsize=8.5
-    )
+def _free(stem: str, taken: set[str]) -> str:
+    """Return a stem that no earlier figure of the run has: "a/b" and "a-b" are one file name."""
+    number, free = 2, stem
+    while free.lower() in taken:
+        number, free = number + 1, f"{stem}-{number}"
+    taken.add(free.lower())
+    return free

@@ -22,7 +22,13 @@ EXPECTED = {
     "bandwidth_scale_f32",
     "bandwidth_copy_f32",
     "throughput_matmul_bf16",
+    "roof_share_scale",
+    "roof_share_copy",
+    "roof_share_matmul",
     "speedup",
+    "heatmap",
+    "roofline",
+    "launch",
     "drift",
 }
 
@@ -104,8 +110,14 @@ def test_one_point_makes_a_figure(tmp_path: Path) -> None:
     run = synthetic.write(tmp_path / "run", [synthetic.row("copy", 1, "cuda", 0.001)])
     notes: list[str] = []
     written = plot_run(run, tmp_path / "out", say=notes.append)
-    assert {p.stem for p in written} == {"bandwidth_copy_f32", "overview", "drift"}
-    assert notes == [f"no speedup figure: {run.path} has no headline row of backend triton"]
+    assert {p.stem for p in written} == {
+        "bandwidth_copy_f32", "roof_share_copy", "overview", "roofline", "launch", "drift",
+    }  # fmt: skip
+    assert notes == [
+        f"no speedup figure: {run.path} has no headline row of backend triton",
+        f"no heatmap figure: {run.path} has no headline row of backend triton",
+        "no samples figure: samples.csv.gz has no sample of an ok row",
+    ]
 
 
 @pytest.mark.parametrize("status", [None, "untimed"])
