@@ -1,5 +1,6 @@
 # `make bench` and `make test` do all of their own set-up in .venv; nothing outside this folder is
-# touched. `make PYTHON=python3 bench` uses that interpreter as it is: no venv, no pip, no network.
+# touched but the caches of pip, Triton and matplotlib. `make PYTHON=python3 bench` uses that
+# interpreter as it is: no venv, no pip, no network.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -60,15 +61,15 @@ sanitize: $(RUN_DEPS) ext ## run compute-sanitizer over both sides of every op: 
 
 compare: $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=results/...
 	@test -n '$(BASE)' || { echo 'usage: make compare BASE=results/... NEW=results/...' >&2; exit 2; }
-	$(PY) -m harness compare $(BASE) $(NEW) $(ARGS)
+	$(PY) -m harness compare '$(BASE)' '$(NEW)' $(ARGS)
 
 plots: $(READ_DEPS) ## draw the plots of a run again: RUN=results/...
 	@test -n '$(RUN)' || { echo 'usage: make plots RUN=results/...' >&2; exit 2; }
-	$(PY) -m harness plot $(RUN) $(ARGS)
+	$(PY) -m harness plot '$(RUN)' $(ARGS)
 
 readme: $(READ_DEPS) ## write the README's results table from a run (the committed reference, or RUN=)
 	@test -n '$(README_RUN)' || { echo 'no committed reference run: make readme RUN=results/...' >&2; exit 2; }
-	$(PY) -m harness readme $(README_RUN) $(ARGS)
+	$(PY) -m harness readme '$(README_RUN)' $(ARGS)
 
 tune: $(RUN_DEPS) ext ## search configurations for one op on this GPU: OP=softmax
 	@test -n '$(OP)' || { echo 'usage: make tune OP=softmax' >&2; exit 2; }

@@ -46,6 +46,7 @@ class CaseRun:
             later.measure()
         elif self._roster.live:
             later.repeat()
+        self._worker.say("stage", contender="", stage="answers")
         for contender in self._request.contenders:
             self._worker.say_row(contender, **self._roster.rows[contender])
 

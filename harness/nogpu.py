@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .console import Progress, stdout
+from .console import Progress, interruptible, stdout
 from .explanation_view import take_lines
 from .machine import timestamp
 from .options import UsageError, resume_command, sweep_options, units_of
@@ -27,7 +27,14 @@ from .rows import RowMaker
 from .run_writer import RunWriter
 from .schema import FAILED
 from .supervisor import Supervisor
-from .sweep import SweepOptions, is_written, request_for, run_meta, write_new
+from .sweep import (
+    SweepOptions,
+    is_written,
+    request_for,
+    run_meta,
+    without_absent,
+    write_new,
+)
 
 _MAX_ELEMENTS = 1 << 17
 _COMPILE_TIMEOUT_S = 300
@@ -72,14 +79,17 @@ def checks_without_gpu(options: argparse.Namespace) -> tuple[Path, str, bool]:
     small = small_units(units)
     sweep = sweep_options(options)
     run_dir = options.out or Path("results") / "no-gpu" / timestamp()
+    resume = getattr(options, "resume", None)
     try:
-        found = run_checks(
-            registry, small, run_dir, sweep, Progress(), getattr(options, "resume", False)
-        )
+        found = run_checks(registry, small, run_dir, sweep, Progress(), bool(resume))
     except KeyboardInterrupt:
-        stdout.print(f"stopped; go on with: {resume_command(run_dir)}", markup=False)
+        # Only bench knows --resume.
+        further = f"the rows so far are in {run_dir}"
+        if resume is not None:
+            further = f"go on with: {resume_command(run_dir)}"
+        stdout.print(f"stopped; {further}", markup=False)
         raise
-    compiled = compile_offline(units) if has_triton(units) else []
+    compiled = compile_offline(units, sweep.kernels) if has_triton(units) else []
     for one in compiled:
         verdict = "compiled" if one.ok else "FAILED"
         stdout.print(f"sm_90 {one.stem} {one.dtype}: {verdict}: {one.text}", markup=False)
@@ -113,7 +123,7 @@ def small_units(units: Sequence[Unit]) -> list[Unit]:
 
 
 def has_triton(units: Sequence[Unit]) -> bool:
-    return any(c.backend == "triton" for unit in units for c in unit.contenders)
+    return bool(_compiled_alone(units))
 
 
 def run_checks(
@@ -129,14 +139,19 @@ def run_checks(
     meta = run_meta(registry, units, options, {"name": "none"})
     maker = RowMaker(registry, meta["gpu"], options.device, roofs=None)
     with (
+        interruptible() as stopped,
         RunWriter.create(run_dir, meta, resume=resume) as writer,
         Supervisor(silence_s=options.timeout_s, module="harness.cpu_worker") as supervisor,
     ):
         for unit in progress.units(units, lambda u: u.label):
+            if stopped:
+                raise KeyboardInterrupt
             if is_written(unit, writer):
                 continue
-            answered = supervisor.run(request_for(unit, options, timed=False))
-            events = maker.complete(unit, answered)
+            present = without_absent(unit)
+            asked = request_for(present, options, timed=False)
+            answered = supervisor.run(asked) if present.contenders else []
+            events = maker.absent(unit) + maker.complete(present, answered)
             for event in events if options.explain else []:
                 stdout.print("\n".join(take_lines(unit.label, event["row"])), markup=False)
             for row in write_new(unit, events, writer):
@@ -163,18 +178,24 @@ def summary(found: Found, compiled: Sequence[Compiled]) -> str:
 
 
 def _compiled_alone(units: Sequence[Unit]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((unit.spec.stem, unit.dtype) for unit in units))
+    with_triton = (
+        unit
+        for unit in units
+        if any(c.backend == "triton" for c in unit.contenders) and "triton" not in unit.spec.absent
+    )
+    return list(dict.fromkeys((unit.spec.stem, unit.dtype) for unit in with_triton))
 
 
-def compile_offline(units: Sequence[Unit], arch: int = 90) -> list[Compiled]:
+def compile_offline(
+    units: Sequence[Unit], kernels: Sequence[Path] = (), arch: int = 90
+) -> list[Compiled]:
     """Compile each op's Triton side for `arch` in a process of its own, one per dtype."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    roots = [word for folder in kernels for word in ("--kernels", str(folder.resolve()))]
     results = []
     for stem, dtype in _compiled_alone(units):
-        done = _run(
-            [sys.executable, "-m", "harness.offline", stem, "--arch", str(arch), "--dtype", dtype],
-            environment,
-        )
+        words = [stem, "--arch", str(arch), "--dtype", dtype, *roots]
+        done = _run([sys.executable, "-m", "harness.offline", *words], environment)
         results.append(Compiled(stem, dtype, *done))
     return results
 

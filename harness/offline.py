@@ -162,14 +162,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", type=int, default=90, help="compute capability as 80, 90, 100")
     parser.add_argument("--dtype", help="one of the op's dtypes; its first by default")
     parser.add_argument("--case", help="name of a bench or test case; the first bench case")
+    parser.add_argument("--kernels", action="append", type=Path, default=[], help="another root")
     options = parser.parse_args(arguments)
 
     import torch
 
+    from .machine import writable_triton_cache
     from .registry import Registry, RegistryError
     from .spec import torch_dtype
 
-    registry = Registry()
+    writable_triton_cache()
+
+    registry = Registry(tuple(options.kernels))
     try:
         spec = registry.spec(options.stem)
     except RegistryError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from harness.compilers import (
 )
 
 DEFAULT_ARCH_LIST = "8.0+PTX;9.0a"
+# torch knows generations by name too, such as Hopper.
+_ARCH = re.compile(r"(\d+\.\d[af]?|[A-Z][a-z]+(\+Tesla|\+Tegra)?)(\+PTX)?")
 OLDEST_CAPABILITY = (8, 0)
 NO_ISOLATION = "pip install --no-build-isolation -e ."
 WITHOUT_CUDA = "CVT_SKIP_CUDA=1 pip install ."
@@ -59,8 +62,14 @@ def _capabilities(torch: Any) -> list[tuple[int, int]]:
 
 def _archs(env: Mapping[str, str], torch: Any) -> tuple[str, str, Problem | None]:
     """The arch list, where it came from, and what is wrong with it."""
-    if env.get("TORCH_CUDA_ARCH_LIST"):
-        return env["TORCH_CUDA_ARCH_LIST"], "TORCH_CUDA_ARCH_LIST", None
+    given = env.get("TORCH_CUDA_ARCH_LIST", "")
+    if given:
+        bad = [a for a in given.replace(";", " ").split() if not _ARCH.fullmatch(a)]
+        text = (
+            f"TORCH_CUDA_ARCH_LIST is {given!r}, and {' '.join(bad)} is no architecture; wanted "
+            f"numbers such as {DEFAULT_ARCH_LIST}, or unset it"
+        )
+        return given, "TORCH_CUDA_ARCH_LIST", Problem(True, text) if bad else None
     capabilities = _capabilities(torch) if torch else []
     if not capabilities:
         note = f"no GPU is visible and TORCH_CUDA_ARCH_LIST is unset: building {DEFAULT_ARCH_LIST}"

@@ -47,6 +47,11 @@ def update_readme(readme_path: Path, run: Run) -> None:
     """Replace the text between the markers; raises ResultsError when they are missing."""
     path = Path(readme_path)
     before, _, after = _split(path)
+    if not run.complete:
+        raise ResultsError(
+            f"{run.path} is not complete, and a table of a part would pass for the whole; finish "
+            "the run with `bench --resume`"
+        )
     if not (run.rows["status"] == "ok").any():
         raise ResultsError(f"{run.path} holds no timed row; pass a run that was made on a GPU")
     write_atomically(path, f"{before}{_block(run)}{after}".encode())

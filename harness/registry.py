@@ -106,15 +106,18 @@ def cuda_sources() -> list[Path]:
 
 
 def load_triton(stem: str, root: Path = REPOSITORY) -> types.ModuleType:
-    """Import `triton_kernels/<stem>.py` of `root` by path as `harness._triton.<stem>`."""
+    """Import `triton_kernels/<stem>.py` of `root` by path as `harness._triton.<stem>`.
+
+    What it imports from its own package comes from its root, else from this repository.
+    """
     folder = root / "triton_kernels"
     package = sys.modules.get(_TRITON_PACKAGE)
     if package is None:
         package = types.ModuleType(_TRITON_PACKAGE)
-        package.__path__ = []
+        package.__path__ = [str(REPOSITORY / "triton_kernels")]
         sys.modules[_TRITON_PACKAGE] = package
     if str(folder) not in package.__path__:
-        package.__path__.append(str(folder))
+        package.__path__.insert(len(package.__path__) - 1, str(folder))
     return importlib.import_module(f"{_TRITON_PACKAGE}.{stem}")
 
 

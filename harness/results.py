@@ -201,6 +201,14 @@ def _refuse_impossible_times(path: Path, rows: pd.DataFrame) -> None:
             f"{first['backend']} has the time {first['time_us_p50']}, want one above 0; copy the "
             "run again"
         )
+    edited = ok[(ok["time_us_p50"] < ok["time_us_p20"]) | (ok["time_us_p50"] > ok["time_us_p80"])]
+    if len(edited):
+        first = edited.iloc[0]
+        raise ResultsError(
+            f"{path}: the ok row {first['op']} {first['case']} {first['dtype']} "
+            f"{first['backend']} has time_us_p50 {first['time_us_p50']}, outside its time_us_p20 "
+            f"{first['time_us_p20']} to time_us_p80 {first['time_us_p80']}; copy the run again"
+        )
 
 
 def _refuse_duplicates(path: Path, rows: pd.DataFrame) -> None:

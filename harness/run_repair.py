@@ -8,6 +8,7 @@ import io
 import json
 import os
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +116,32 @@ def repair(run_dir: Path) -> set[tuple[str, ...]]:
             (run_dir / name).unlink(missing_ok=True)
         return set()
     keys = held_keys(run_dir)
+    _refuse_lost_rounds(run_dir)
     _cut_torn_line(bench)
     _cut_rounds(run_dir / ROUNDS_NAME, len(keys))
     _cut_samples(run_dir / SAMPLES_NAME, len(keys))
     if (run_dir / WATCH_NAME).exists():
         _cut_torn_line(run_dir / WATCH_NAME)
     return keys
+
+
+def _refuse_lost_rounds(run_dir: Path) -> None:
+    """Raise ResultsError where a row of bench.csv has not its rounds: no kill does that."""
+    bench, rounds = run_dir / BENCH_NAME, run_dir / ROUNDS_NAME
+    held: Counter[str] = Counter()
+    if rounds.exists():
+        lines = whole_lines(rounds.read_bytes()).decode(errors="replace").splitlines()[1:]
+        held.update(line.partition(",")[0] for line in lines)
+    text = whole_lines(bench.read_bytes()).decode(errors="replace")
+    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline=""))):
+        found, wanted = held[str(number)], row["n_rounds"]
+        if row["status"] == "ok" and (not found or wanted not in ("", str(found))):
+            named = " ".join(row[c] for c in ("op", "case", "dtype", "backend"))
+            raise ResultsError(
+                f"{rounds} has {found} rounds of row {number} ({named}), want the "
+                f"{wanted or 'rounds'} that {BENCH_NAME} names; copy the run again or choose "
+                "another folder"
+            )
 
 
 def _cut_torn_line(path: Path) -> None:

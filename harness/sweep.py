@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .console import Progress, interruptible
+from .explain.book import FactsBook
 from .gpu_watch import GpuWatch
 from .machine import (
     gpu_slug,
@@ -100,6 +101,7 @@ def run_sweep(
             try:
                 roofs = roofs_of_run(units, supervisor, writer, options.flush, progress)
                 maker = RowMaker(registry, gpu, options.device, roofs)
+                book = FactsBook(run_dir, registry.stems, gpu)
                 for unit in progress.units(units, lambda u: u.label):
                     if stopped:
                         outcome.interrupted = True
@@ -110,6 +112,7 @@ def run_sweep(
                     if watched:  # before the rows, so that no row is without it
                         writer.record({"gpu_health": {unit.label: watched}})
                         outcome.note_shared(watched, progress)
+                    book.take(events)  # names of kernels; it may fill a cell of the rows
                     outcome.add(unit, write_new(unit, events, writer))
                     progress.unit_done(unit.label, [event["row"] for event in events])
                 else:
@@ -159,14 +162,18 @@ def _measure_unit(
     watch: GpuWatch,
 ) -> tuple[list[Event], dict[str, Any]]:
     """The unit's row events and what NVML saw meanwhile; all contenders stay interleaved."""
-    present = replace(
-        unit, contenders=tuple(c for c in unit.contenders if c.backend not in unit.spec.absent)
-    )
+    present = without_absent(unit)
     watch.take()  # what was seen between two cases is not this one's
     answered = supervisor.run(request_for(present, options)) if present.contenders else []
     watched = watch.take()
     events = maker.absent(unit) + maker.complete(present, answered, watched)
     return events, watched
+
+
+def without_absent(unit: Unit) -> Unit:
+    """The unit without the sides that its spec declares absent."""
+    kept = (c for c in unit.contenders if c.backend not in unit.spec.absent)
+    return replace(unit, contenders=tuple(kept))
 
 
 def request_for(unit: Unit, options: SweepOptions, timed: bool = True) -> Request:

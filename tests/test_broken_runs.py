@@ -103,3 +103,10 @@ def test_rounds_are_read_in_the_order_that_they_were_measured(tmp_path: Path) ->
     lines = (run.path / "rounds.csv").read_text().splitlines()
     (run.path / "rounds.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
     assert read_run(tmp_path).rounds.equals(run.rounds)
+
+
+def test_a_median_outside_its_own_quantiles_is_refused(tmp_path: Path) -> None:
+    table = synthetic.rows()
+    table[3] |= {"time_us_p50": table[3]["time_us_p50"] * 1.5}
+    with pytest.raises(ResultsError, match=r"time_us_p50 .* outside its time_us_p20"):
+        synthetic.write(tmp_path, table)

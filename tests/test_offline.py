@@ -15,6 +15,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from harness.registry import REPOSITORY
+from harness.results import read_run
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Compiles every kernel for one target in one process: the import costs more than a compile.
@@ -174,3 +177,33 @@ def test_interpreter_is_refused(cache: Path) -> None:
     command = ("-m", "harness.offline", "softmax", "--case", "32x4096")
     done = run(*command, environment=environment, expect=2)
     assert "TRITON_INTERPRET is set" in done.stderr
+
+
+def test_an_op_of_another_folder_is_checked_and_compiled_without_a_gpu(
+    tmp_path: Path, cache: Path
+) -> None:
+    """It has no CUDA side, and takes the shared checks from this repository."""
+    root = tmp_path / "mine"
+    for part in ("harness/specs", "triton_kernels"):
+        (root / part).mkdir(parents=True)
+    spec = (REPOSITORY / "harness" / "specs" / "vector_add.py").read_text()
+    spec = spec.replace('stem="vector_add"', 'stem="twin"').replace(
+        "absent={", 'absent={"cuda": "written in Triton alone", ', 1
+    )
+    (root / "harness" / "specs" / "twin.py").write_text(spec)
+    kernel = (REPOSITORY / "triton_kernels" / "vector_add.py").read_text()
+    (root / "triton_kernels" / "twin.py").write_text(kernel.replace("def vector_add(", "def twin("))
+    out = tmp_path / "out"
+    words = ["check", "--kernels", str(root), "--op", "twin", "--dtype", "f32", "--case", "N<=33"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", *words, "--out", str(out)],
+        cwd=REPOSITORY,
+        env={**without_interpreter(cache), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sm_90 twin f32: compiled" in done.stdout
+    rows = read_run(out).rows
+    assert set(rows[rows["backend"] == "cuda"]["status"]) == {"absent"}
+    assert set(rows[rows["backend"] == "triton"]["status"]) == {"untimed"}

@@ -173,6 +173,16 @@ def test_the_visible_gpu_decides_the_arch(tmp_path: Path) -> None:
     assert inspect(env, fake_torch(capabilities=((7, 5),))).fatal
 
 
+@pytest.mark.parametrize(
+    ("archs", "wrong"),
+    [("banana", "banana"), ("9.0a;sm_90", "sm_90"), ("9.0a 8.0+PTX", ""), ("Hopper;8.6", "")],
+)
+def test_an_arch_that_is_none_is_named(tmp_path: Path, archs: str, wrong: str) -> None:
+    pf = inspect(machine(tmp_path) | {"TORCH_CUDA_ARCH_LIST": archs})
+    assert pf.fatal is bool(wrong)
+    assert f"and {wrong} is no architecture" in texts(pf) if wrong else pf.arch_list == archs
+
+
 def test_the_block_names_every_fact(tmp_path: Path) -> None:
     env = machine(tmp_path, nvcc="12.4") | {"MAX_JOBS": "3"}
     block = preflight.render(inspect(env))

@@ -95,3 +95,13 @@ def test_missing_markers_are_named(tmp_path: Path, text: str) -> None:
         update_readme(tmp_path / "README.md", run)
     with pytest.raises(ResultsError, match=r"NONE\.md"):
         check_readme(tmp_path / "NONE.md", run)
+
+
+def test_a_part_of_a_run_is_not_published(tmp_path: Path) -> None:
+    run = synthetic.write(tmp_path / "run", synthetic.rows())
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{BEGIN}\n{END}\n")
+    run.meta["complete"] = False
+    with pytest.raises(ResultsError, match="not complete"):
+        update_readme(readme, run)
+    assert readme.read_text() == f"{BEGIN}\n{END}\n"

@@ -416,7 +416,7 @@ def test_a_file_that_may_not_grow(tmp_path, expected):
 
 def test_a_disk_that_comes_back_under_the_same_writer(tmp_path):
     """Even if what the failing write left could not be cut at once."""
-    row = synthetic.row("scale", 1, "cuda", 4.5)
+    row = synthetic.row("scale", 1, "cuda", 4.5, n_rounds=1)
     with RunWriter.create(tmp_path, synthetic.meta()) as writer:
         writer.append(row, [[1.0]], [[1.0]])
         for name in ("samples.csv.gz", "rounds.csv", "bench.csv"):
@@ -471,7 +471,7 @@ def test_a_folder_that_another_run_took_over(tmp_path, expected):
     wait_for_rows(process, out, 5)
     shutil.rmtree(out)
     with RunWriter.create(out, synthetic.meta()) as writer:
-        writer.append(synthetic.row("scale", 1, "cuda", 4.5), [[1.0]], [[1.0]])
+        writer.append(synthetic.row("scale", 1, "cuda", 4.5, n_rounds=1), [[1.0]], [[1.0]])
         code, _, err = end(process)
     assert code == 2
     assert str(tmp_path / "run-rescued-1") in error_of(err)
@@ -481,7 +481,7 @@ def test_a_folder_that_another_run_took_over(tmp_path, expected):
 
 @pytest.mark.parametrize("name", ["rounds.csv", "samples.csv.gz", "bench.csv", ".lock"])
 def test_one_file_deleted_while_the_run_is_written(tmp_path, name):
-    table = write_faults.TABLE
+    table = [row | {"n_rounds": 1} for row in write_faults.TABLE]
     with RunWriter.create(tmp_path / "run", synthetic.meta()) as writer:
         writer.append(table[0], [[1.0]], [[1.0]])
         (tmp_path / "run" / name).unlink()
@@ -669,3 +669,24 @@ def test_what_a_worker_started_ends_with_it():
     asked.stop()
     process.stdout.close()
     wait_until(lambda: not lives(child), seconds=5)
+
+
+@pytest.mark.parametrize("loss", ["rounds", "cut", "line"])
+def test_rows_that_have_lost_their_rounds_are_not_taken_for_whole(tmp_path, loss):
+    folder = tmp_path / "run"
+    with RunWriter.create(folder, synthetic.meta()) as writer:
+        for n in (1, 2, 3):
+            row = synthetic.row("scale", n, "cuda", float(n), n_rounds=n)
+            writer.append(row, [[float(n)]] * n, [[float(n)]] * n)
+    rounds, bench = folder / "rounds.csv", folder / "bench.csv"
+    if loss == "rounds":
+        rounds.unlink()
+    elif loss == "cut":
+        rounds.write_bytes(rounds.read_bytes()[:60])
+    else:
+        lines = bench.read_bytes().splitlines(keepends=True)
+        bench.write_bytes(b"".join(lines[:2] + lines[3:]))
+    before = bench.read_bytes()
+    with pytest.raises(ResultsError, match="rounds of row"):
+        RunWriter.create(folder, synthetic.meta(), resume=True)
+    assert bench.read_bytes() == before

@@ -50,7 +50,7 @@ from fixtures import synthetic_run as synthetic
 from harness.results import RunWriter
 writer = RunWriter.create(Path(sys.argv[1]), synthetic.meta(), resume=True)
 for n in range(len(writer.done_keys) + 1, 1 << 20):
-    row, rounds = synthetic.row("scale", n, "cuda", float(n)), [[float(n)]] * 3
+    row, rounds = synthetic.row("scale", n, "cuda", float(n), n_rounds=3), [[float(n)]] * 3
     writer.append(row, rounds, [[float(n)] * 60] * 3)
     print(n, flush=True)
 """
@@ -65,7 +65,9 @@ def test_round_trip_keeps_every_digit(tmp_path: Path) -> None:
     awkward = 0.1 + 0.2
     with RunWriter.create(tmp_path / "run", synthetic.meta()) as writer:
         writer.append(
-            ROW | {"time_us_p50": awkward, "reason": 'a "b",\nc', "bytes_read": (1 << 60) + 1},
+            ROW
+            | {"time_us_p50": awkward, "time_us_p20": awkward, "time_us_p80": awkward}
+            | {"reason": 'a "b",\nc', "bytes_read": (1 << 60) + 1},
             [Round(awkward, 1.7e9 + 0.1, 1755.0), [1 / 3, None, None]],
             [[awkward], [1 / 3, 2 / 3]],
         )
@@ -224,7 +226,7 @@ def test_kill_costs_at_most_the_row_in_progress(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost_bytes", [1, 7, 60])
 def test_a_torn_last_line_is_dropped_and_repaired(tmp_path: Path, lost_bytes: int) -> None:
-    table = [synthetic.row("scale", n, "cuda", 5.0) for n in (1, 2, 3)]
+    table = [synthetic.row("scale", n, "cuda", 5.0, n_rounds=1) for n in (1, 2, 3)]
     with RunWriter.create(tmp_path, synthetic.meta()) as writer:
         for cells in table:
             writer.append(cells, [[5.0]], [[5.0]])

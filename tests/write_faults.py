@@ -14,7 +14,7 @@ from fixtures import synthetic_run as synthetic
 from harness import run_repair, run_writer
 from harness.results import ResultsError, RunWriter
 
-TABLE = [synthetic.row("scale", n, "cuda", float(n)) for n in (1, 2, 3)]
+TABLE = [synthetic.row("scale", n, "cuda", float(n), n_rounds=2) for n in (1, 2, 3)]
 
 
 def whole_run(folder: Path, announce: Callable[[int], object] = lambda n_rows: None) -> None:
