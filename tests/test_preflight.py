@@ -179,7 +179,7 @@ def test_the_visible_gpu_decides_the_arch(tmp_path: Path) -> None:
 )
 def test_an_arch_that_is_none_is_named(tmp_path: Path, archs: str, wrong: str) -> None:
     pf = inspect(machine(tmp_path) | {"TORCH_CUDA_ARCH_LIST": archs})
-    assert pf.fatal is bool(wrong)
+    assert bool(pf.fatal) is bool(wrong)
     assert f"and {wrong} is no architecture" in texts(pf) if wrong else pf.arch_list == archs
 
 
