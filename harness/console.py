@@ -19,6 +19,9 @@ Item = TypeVar("Item")
 # rich reads NO_COLOR itself.
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+for _console in (stdout, stderr):
+    if _console.width < 1:  # COLUMNS=0: rich would print nothing at all
+        _console.width = 80
 
 
 class Progress:

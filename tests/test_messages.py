@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -222,3 +223,12 @@ def test_a_dry_run_of_aa_refuses_a_used_folder(tmp_path, capsys, monkeypatch):
     assert "already holds aa.csv" in line_of(
         capsys, "bench", "--aa", "--dry-run", "--out", tmp_path
     )
+
+
+def test_a_terminal_of_no_columns_still_shows_the_answer():
+    command = [sys.executable, "-m", "harness", "compare", str(REFERENCE), str(REFERENCE)]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=os.environ | {"COLUMNS": "0"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "vector_add" in done.stdout
