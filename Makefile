@@ -38,7 +38,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --require-virtualenv
 EXT_SOURCES := setup.py $(wildcard csrc/* csrc/*/* csrc/*/*/*)
 README_RUN := $(firstword $(RUN) $(wildcard results/*/reference))
 
-.PHONY: help bench test test-gpu check sanitize compare plots readme tune doctor lint build ext clean
+.PHONY: help bench test test-gpu check sanitize explain compare plots readme tune doctor lint build ext clean
 
 help: ## list the targets
 	@printf 'usage: make TARGET [PYTHON=python3]   (with PYTHON: that interpreter as it is, offline)\n\n'
@@ -58,6 +58,9 @@ check: $(RUN_DEPS) ext ## check every implementation against float64, without ti
 
 sanitize: $(RUN_DEPS) ext ## run compute-sanitizer over both sides of every op: ARGS='--tool memcheck'
 	$(PY) -m harness sanitize $(ARGS)
+
+explain: $(RUN_DEPS) ext ## show what the compilers made of both sides, no GPU needed: ARGS='softmax --arch 80'
+	$(PY) -m harness explain $(ARGS)
 
 compare: $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=results/...
 	@test -n '$(BASE)' || { echo 'usage: make compare BASE=results/... NEW=results/...' >&2; exit 2; }

@@ -79,6 +79,7 @@ _ONE_LINE_ERRORS = (
     "ComparisonRefused",
     "PlotError",
     "WorkerDiedError",
+    "ExplainError",
 )
 
 
@@ -152,6 +153,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     text = "run compute-sanitizer's tools over both sides of every op"
     _add_sanitize(add("sanitize", "sanitize", f"{text}. Exit code: {SANITIZE_CODES}"))
+    _add_explain(
+        add(
+            "explain",
+            "explain",
+            "what the compilers made of both sides: registers, spills, occupancy, instructions; "
+            "needs no GPU",
+        )
+    )
     plot = add("plot", "plot", "draw a run's figures from its files")
     plot.add_argument("run", type=Path, help="a run's folder or its bench.csv")
     plot.add_argument("--out", type=Path, help="folder of the figures (default RUN/plots)")
@@ -229,6 +238,36 @@ def _add_sanitize(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds one tool may take (default 300)",
     )
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ops", nargs="*", metavar="OP", help="an op's stem (default all)")
+    parser.add_argument(
+        "--arch", type=_arch, help="such as 80, 90a or 100 (default the visible GPU's, else 90a)"
+    )
+    parser.add_argument("--side", choices=("cuda", "triton"), help="one side only")
+    parser.add_argument(
+        "--variant", default="", metavar="GLOB", help="part of a kernel's name, case or config"
+    )
+    parser.add_argument("--all", action="store_true", help="a line for every template instance")
+    parser.add_argument("--json", action="store_true", help="all facts, for --diff and programs")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--run", type=Path, help="the kernels that this run timed, row by row")
+    other.add_argument(
+        "--diff",
+        nargs=2,
+        type=Path,
+        metavar=("A", "B"),
+        help="two files of --json or two runs' facts.json; exit code 1 when they differ",
+    )
+    other.add_argument("--ncu", type=Path, metavar="CSV", help="counters that ncu --csv wrote")
+
+
+def _arch(text: str) -> str:
+    number = text.removeprefix("sm_").replace(".", "")
+    if not number.rstrip("af").isdigit():
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted an arch such as 80, 90a or 100")
+    return number
 
 
 def _number(

@@ -16,6 +16,7 @@ __all__ = [
     "compare",
     "crosscheck",
     "doctor",
+    "explain",
     "list_cases",
     "plot",
     "readme",
@@ -159,6 +160,12 @@ def tune(options: argparse.Namespace) -> int:
     for file in tune_units(units, sweep, Progress()):
         stdout.print(f"wrote {file}", markup=False)
     return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    from .explain.command import explain as show_facts
+
+    return show_facts(options)
 
 
 def sanitize(options: argparse.Namespace) -> int:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from . import measure as measuring
 from .backends import watch_compilations
 from .check import Problem
+from .explain import launched
 from .other_times import graph_us, host_us
-from .protocol import Contender, Request
+from .protocol import Contender, Request, one_line
 from .roster import Roster, context_is_lost
 from .stream_order import LATE, is_unjoined
 from .time_columns import time_columns
@@ -56,6 +57,23 @@ class LaterRuns:
         for contender in list(self._roster.live):
             with self._roster.blame(contender, "graph and host time"):
                 self._graph_and_host(contender)
+        for contender in list(self._roster.live):
+            self._note_kernels(contender)
+
+    def _note_kernels(self, contender: Contender) -> None:
+        """Name the kernels that were timed; failing at it costs the row their columns alone."""
+        row = self._roster.rows[contender]
+        if row.get("graph_us_p50") is None:  # another capture would fail as that one did
+            return
+        try:
+            launches = launched.launches_of(self._roster.live[contender].call)
+        except Exception as error:
+            if context_is_lost():
+                raise
+            row["launch_problem"] = f"{contender.label}: {one_line(error)}"
+            return
+        row |= launched.columns(launches)
+        row["launches"] = launched.as_events(launches)
 
     def repeat(self) -> None:
         """Without timing nothing runs often; what is right once may be wrong when run again."""

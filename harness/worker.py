@@ -103,8 +103,9 @@ class Worker:
 
     def say_row(self, contender: Contender, **row: Any) -> None:
         rounds, samples = row.pop("rounds", []), row.pop("samples", [])
+        kernels = {key: row.pop(key) for key in ("launches", "launch_problem") if key in row}
         row |= {"backend": contender.backend, "variant": contender.variant}
-        self.say("row", row=row, rounds=rounds, samples=samples)
+        self.say("row", row=row, rounds=rounds, samples=samples, **kernels)
 
 
 def _memory_shortage(spec: OpSpec, case: Case, dtype: str) -> str:

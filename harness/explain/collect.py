@@ -1,0 +1,158 @@
+"""What `explain` shows: both sides' kernels for one arch, with what follows from them."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..registry import Registry
+from . import cubin, extension, nvcc, triton_api, variants
+from .book import SCHEMA, tools_of_both_sides
+from .facts import ExplainError, KernelFacts, Launch, to_json
+from .occupancy import limits_of, occupancy, waves
+from .variants import Variant
+
+SIDES = ("cuda", "triton")
+
+
+@dataclass
+class Explained:
+    """arch: of the GPU that is meant, as a number ("90"). notes: what is missing, and why."""
+
+    arch: str
+    variants: list[Variant] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The layout of a run's facts.json, with `variants` in the place of `rows`."""
+        kernels = {v.kernel.hash: to_json(v.kernel) for v in self.variants}
+        return {
+            "schema": SCHEMA,
+            "arch": self.arch,
+            "tools": tools_of_both_sides(),
+            "problems": self.notes,
+            "kernels": kernels,
+            "variants": [variant_json(variant, self.arch) for variant in self.variants],
+        }
+
+
+def collect(
+    registry: Registry, stems: Sequence[str], arch: str, sides: Sequence[str] = SIDES
+) -> Explained:
+    """Both sides' kernels. What one side lacks is a note; ExplainError for an unknown arch."""
+    limits_of(str(cubin.arch_number(arch)))
+    found = Explained(str(cubin.arch_number(arch)))
+    for side in sides:
+        try:
+            add = _cuda if side == "cuda" else _triton
+            found.variants += add(registry, stems, found)
+        except ExplainError as error:
+            found.notes.append(f"{side}: {error}")
+    return found
+
+
+def _triton(registry: Registry, stems: Sequence[str], found: Explained) -> list[Variant]:
+    if not triton_api.version():
+        raise ExplainError("triton is not installed; pip install triton")
+    try:
+        return variants.of_triton(registry, stems, found.arch)
+    except RuntimeError as error:
+        raise ExplainError(str(error).splitlines()[0]) from None
+
+
+def _cuda(registry: Registry, stems: Sequence[str], found: Explained) -> list[Variant]:
+    binary = extension.binary()
+    chosen, text = extension.code_for(found.arch, extension.contents(binary))
+    if chosen:
+        kernels = extension.kernels(binary, chosen, registry.stems)
+    else:
+        found.notes.append(f"cuda on sm_{found.arch}: {text}")
+        target = found.arch + ("a" if found.arch == "90" else "")
+        kernels = nvcc.kernels(target, registry.stems)
+        found.notes.append(
+            f"cuda facts for sm_{target}: the sources compiled now, not what was built"
+        )
+    return [Variant(kernel) for kernel in kernels if kernel.op in stems]
+
+
+def matching(found: Sequence[Variant], pattern: str) -> list[Variant]:
+    """Variants whose name, configuration or a case fits the glob."""
+    if not pattern:
+        return list(found)
+
+    def fits(variant: Variant) -> bool:
+        names = (variant.kernel.name, variant.config, *variant.cases)
+        return any(fnmatch.fnmatchcase(name, f"*{pattern}*") for name in names)
+
+    return [variant for variant in found if fits(variant)]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a launch makes of an SM. in_flight_bytes: an estimate for one SM: global loads asked
+    for at once, or the shared memory that an asynchronous pipeline fills. upper: dynamic shared
+    memory is not known, so fewer blocks may fit."""
+
+    occupancy: float
+    blocks: int
+    limiter: str
+    waves: float | None
+    in_flight_bytes: int | None
+    upper: bool
+
+
+def fit_of(kernel: KernelFacts, launch: Launch | None, arch: str, n_sms: int = 0) -> Fit | None:
+    """None where registers or threads are unknown. n_sms: 0 takes the arch's usual card."""
+    threads = (launch.threads if launch else None) or kernel.max_threads
+    if kernel.registers is None or threads is None:
+        return None
+    dynamic = launch.dynamic_shared_bytes if launch else None
+    shared = (kernel.static_shared_bytes or 0) + (dynamic or 0)
+    estimate = occupancy(arch, kernel.registers, shared, threads)
+    grid = launch.grid if launch else None
+    filled = None
+    if grid is not None:
+        card = n_sms or limits_of(arch).n_sms
+        filled = waves(grid[0] * grid[1] * grid[2], estimate.blocks, card)
+    return Fit(
+        estimate.share,
+        estimate.blocks,
+        estimate.limiter,
+        filled,
+        _in_flight(kernel, dynamic, threads, estimate.blocks),
+        dynamic is None,
+    )
+
+
+def _in_flight(kernel: KernelFacts, dynamic: int | None, threads: int, blocks: int) -> int | None:
+    counts = kernel.instructions
+    if counts is None:
+        return None
+    if counts.async_copy:
+        return None if dynamic is None else dynamic * blocks
+    return None if counts.in_flight_bytes is None else counts.in_flight_bytes * threads * blocks
+
+
+def variant_json(variant: Variant, arch: str) -> dict[str, Any]:
+    kernel = variant.kernel
+    entry: dict[str, Any] = {
+        "op": kernel.op,
+        "side": kernel.side,
+        "name": kernel.name,
+        "hash": kernel.hash,
+        "cases": list(variant.cases),
+        "config": variant.config,
+    }
+    if variant.launch is not None:
+        entry["launch"] = to_json(variant.launch)
+    fit = fit_of(kernel, variant.launch, arch)
+    if fit is not None:
+        entry |= {"occupancy": fit.occupancy, "limiter": fit.limiter, "waves": fit.waves}
+        entry["in_flight_bytes_per_sm"] = fit.in_flight_bytes
+        if fit.upper:
+            entry["occupancy_is_upper_bound"] = True
+    if variant.cache_hit is not None:
+        entry |= {"cache_hit": variant.cache_hit, "compile_ms": variant.compile_ms}
+    return entry

@@ -1,0 +1,64 @@
+"""`explain`: parsing is in cli.py; here is what it does with its options."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..registry import Registry
+from . import diff, ncu, run_view, view
+from .collect import SIDES, collect, matching
+from .facts import ExplainError
+
+DEFAULT_ARCH = "90a"
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Print what was asked for; 0, or 1 when --diff found a difference."""
+    if options.diff:
+        return _diff(options.diff, options.json)
+    if options.run is not None:
+        print("\n".join(run_view.lines(options.run, options.ops, options.side)))
+        return 0
+    if options.ncu is not None:
+        print("\n".join(ncu.lines(options.ncu)))
+        return 0
+    registry = Registry()
+    for stem in options.ops:
+        registry.spec(stem)
+    sides = (options.side,) if options.side else SIDES
+    arch = options.arch or gpu_arch() or DEFAULT_ARCH
+    found = collect(registry, options.ops or registry.stems, arch, sides)
+    everything = found.variants
+    found.variants = matching(everything, options.variant)
+    if everything and not found.variants:
+        raise ExplainError(f"--variant {options.variant}: fits none of {len(everything)} variants")
+    if options.json:
+        print(json.dumps(found.as_json(), indent=1))
+        return 0
+    print("\n".join(view.lines(found, each=options.all or bool(options.variant))))
+    return 0
+
+
+def gpu_arch() -> str:
+    """The visible GPU's arch; "" where none is."""
+    try:
+        import torch
+    except ImportError:
+        return ""
+    if not torch.cuda.is_available():
+        return ""
+    major, minor = torch.cuda.get_device_capability()
+    return f"{major}{minor}"
+
+
+def _diff(files: Sequence[Path], as_json: bool) -> int:
+    old, new = files
+    found = diff.differences(diff.entries(old), diff.entries(new))
+    if as_json:
+        print(json.dumps(found.as_json(), indent=1))
+    else:
+        print("\n".join(diff.lines(found)))
+    return 1 if found.changed or found.lost or found.added else 0

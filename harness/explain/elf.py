@@ -1,0 +1,64 @@
+"""Sections of a cubin (ELF64, little endian): machine code and declared shared memory by kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+from .facts import ExplainError
+
+_NOBITS = 8
+_MAX_THREADS, _SIZED = 0x05, 0x04  # EIATTR_MAX_THREADS with EIFMT_SVAL
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    size: int
+    data: bytes
+
+
+def sections(cubin: bytes) -> dict[str, Section]:
+    """Name -> section. Raises ExplainError for anything but a whole cubin."""
+    if cubin[:5] != b"\x7fELF\x02" or len(cubin) < 64:
+        raise ExplainError(f"not a cubin: starts with {cubin[:4]!r}, wanted an ELF file; rebuild")
+    (start,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, names_at = struct.unpack_from("<HHH", cubin, 58)
+    try:
+        headers = [struct.unpack_from("<IIQQQQ", cubin, start + i * size) for i in range(count)]
+        _, _, _, _, names_start, names_size = headers[names_at]
+    except (struct.error, IndexError) as error:
+        raise ExplainError(f"not a whole cubin: {error}; rebuild") from None
+    names = cubin[names_start : names_start + names_size]
+    found = {}
+    for name_at, kind, _, _, offset, length in headers:
+        name = names[name_at : names.index(b"\0", name_at)].decode()
+        data = b"" if kind == _NOBITS else cubin[offset : offset + length]
+        found[name] = Section(name, length, data)
+    return found
+
+
+def code_hash(name: str, code: bytes) -> str:
+    """Identity of a kernel: its readable name and its machine code, without debug information,
+    which holds paths."""
+    return hashlib.sha256(name.encode() + b"\0" + code).hexdigest()[:16]
+
+
+def shared_bytes(found: dict[str, Section], symbol: str) -> int:
+    """Shared memory of one kernel's own section, which may hold the system's part too."""
+    section = found.get(f".nv.shared.{symbol}")
+    return section.size if section else 0
+
+
+def max_threads(found: dict[str, Section], symbol: str) -> int | None:
+    """Threads a block by the kernel's launch bounds; None where it has none."""
+    section = found.get(f".nv.info.{symbol}")
+    data, at = (section.data if section else b""), 0
+    while at + 4 <= len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, at)
+        if form == _SIZED and attribute == _MAX_THREADS and size == 12:
+            x, y, z = struct.unpack_from("<III", data, at + 4)
+            return int(x * y * z)
+        at += 4 + (size if form == _SIZED else 0)
+    return None
