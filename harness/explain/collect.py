@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -66,7 +67,7 @@ def _cuda(registry: Registry, stems: Sequence[str], found: Explained) -> list[Va
     binary = extension.binary()
     chosen, text = extension.code_for(found.arch, extension.contents(binary))
     if chosen:
-        kernels = extension.kernels(binary, chosen, registry.stems)
+        kernels = _with_spills(extension.kernels(binary, chosen, registry.stems), chosen)
     else:
         found.notes.append(f"cuda on sm_{found.arch}: {text}")
         target = found.arch + ("a" if found.arch == "90" else "")
@@ -75,6 +76,17 @@ def _cuda(registry: Registry, stems: Sequence[str], found: Explained) -> list[Va
             f"cuda facts for sm_{target}: the sources compiled now, not what was built"
         )
     return [Variant(kernel) for kernel in kernels if kernel.op in stems]
+
+
+def _with_spills(kernels: list[KernelFacts], arch: str) -> list[KernelFacts]:
+    """The kernels, with what ptxas says of a second compile for those that have a stack."""
+    if not any(kernel.stack_bytes for kernel in kernels):
+        return kernels
+    for source in nvcc.sources():
+        with contextlib.suppress(ExplainError):  # without an nvcc it stays unknown
+            _, log = nvcc.compile_source(source, arch)
+            kernels = nvcc.with_spills(kernels, log, same_build=False)
+    return kernels
 
 
 def matching(found: Sequence[Variant], pattern: str) -> list[Variant]:

@@ -8,7 +8,7 @@ from collections import Counter
 from .facts import Instructions
 
 _OPCODE = re.compile(r"^\s*(?:@!?%p\w*\s+)?([a-z][\w]*(?:\.[\w:]+)*)\s", re.M)
-_ACCESS = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:[.:]\w+)*?(?:\.v(\d))?\.[bfsu](\d+)\b")
+_ACCESS = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](\d+)\b")
 _CP_ASYNC = re.compile(
     r"cp\.async\.c[ag]\.shared\S*\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(0x)?([0-9a-f]+)"
 )

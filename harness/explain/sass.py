@@ -40,8 +40,8 @@ def functions(text: str) -> dict[str, str]:
     """Kernel symbol -> its part of a disassembly."""
     found: dict[str, str] = {}
     headers = list(_FUNCTION.finditer(text))
-    for header, following in zip(headers, [*headers[1:], None], strict=True):
-        end = following.start() if following else len(text)
+    ends = [header.start() for header in headers[1:]] + [len(text)]
+    for header, end in zip(headers, ends, strict=False):  # no header, no end
         name = header[1] or header[2]
         # nvdisasm prints the section's name again as a label before other sections.
         found[name] = found.get(name, "") + text[header.end() : end]

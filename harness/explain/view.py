@@ -72,7 +72,7 @@ def _cells(group: Sequence[Variant], arch: str) -> tuple[str, ...]:
         for k, d in zip(kernels, dynamic, strict=True)
     ]
     threads = [(v.launch.threads if v.launch else None) or v.kernel.max_threads for v in group]
-    share = _range(round(100 * f.occupancy) for f in fits)
+    share = _range(round(100 * f.occupancy, 1) for f in fits)
     limiters = "/".join(dict.fromkeys(f.limiter for f in fits))
     upper = "<=" if any(f.upper for f in fits) else ""
     return (
