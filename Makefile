@@ -28,7 +28,7 @@ else
   PY := $(VENV)/bin/python
   RUN_DEPS := $(VENV)/.stamp-bench
   DEV_DEPS := $(VENV)/.stamp-dev
-  # compare, plots and readme read files: any installed stage will do, and the smallest is enough.
+  # compare, plots, report and readme read files: any installed stage will do, and the smallest is enough.
   READ_DEPS := $(VENV)/.stamp-read
 endif
 # For doctor, which must work before anything is installed.
@@ -38,13 +38,13 @@ PIP := $(PY) -m pip --disable-pip-version-check --require-virtualenv
 EXT_SOURCES := setup.py $(wildcard csrc/* csrc/*/* csrc/*/*/*)
 README_RUN := $(firstword $(RUN) $(wildcard results/*/reference))
 
-.PHONY: help bench test test-gpu check sanitize explain compare plots readme tune doctor lint build ext clean
+.PHONY: help bench test test-gpu check sanitize explain compare plots report readme tune doctor lint build ext clean
 
 help: ## list the targets
 	@printf 'usage: make TARGET [PYTHON=python3]   (with PYTHON: that interpreter as it is, offline)\n\n'
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-bench: $(RUN_DEPS) ext ## check and time every kernel, draw the plots: ARGS='--quick --op softmax'
+bench: $(RUN_DEPS) ext ## check and time every kernel, draw the plots, write the report: ARGS='--quick --op softmax'
 	$(PY) -m harness bench $(ARGS)
 
 test: $(RUN_DEPS) $(DEV_DEPS) ext ## run all tests; those that need a GPU are skipped without one
@@ -69,6 +69,10 @@ compare: $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=resul
 plots: $(READ_DEPS) ## draw the plots of a run again: RUN=results/...
 	@test -n '$(RUN)' || { echo 'usage: make plots RUN=results/...' >&2; exit 2; }
 	$(PY) -m harness plot '$(RUN)' $(ARGS)
+
+report: $(READ_DEPS) ## write a run's report, one HTML page: RUN=results/... [BASE=results/...]
+	@test -n '$(RUN)' || { echo 'usage: make report RUN=results/... [BASE=results/...]' >&2; exit 2; }
+	$(PY) -m harness report '$(RUN)' $(if $(BASE),--base '$(BASE)') $(ARGS)
 
 readme: $(READ_DEPS) ## write the README's results table from a run (the committed reference, or RUN=)
 	@test -n '$(README_RUN)' || { echo 'no committed reference run: make readme RUN=results/...' >&2; exit 2; }
@@ -132,12 +136,12 @@ $(VENV)/bin/python:
 # CVT_SKIP_CUDA: this step brings the dependencies; the extension is built in place, afterwards.
 $(VENV)/.stamp-read: pyproject.toml | $(VENV)/bin/python
 	@if [ -e $(VENV)/.stamp-bench ] && [ ! pyproject.toml -nt $(VENV)/.stamp-bench ]; then :; else \
-	  echo 'installing what reads results into $(VENV)'; CVT_SKIP_CUDA=1 $(PIP) install -q -e .; fi
+	  echo 'installing what reads results into $(VENV)'; CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[report]'; fi
 	@touch $@
 
 $(VENV)/.stamp-bench: pyproject.toml | $(VENV)/bin/python
 	@echo 'installing torch, triton and the rest into $(VENV) (a few minutes, once)'
-	@CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[bench]' || \
+	@CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[bench,report]' || \
 	  { echo 'no package index here? `make PYTHON=python3 ...` uses an interpreter that has torch' >&2; exit 1; }
 	@if $(PY) -m harness.preflight --needs-nvcc >/dev/null 2>&1; then \
 	  cuda=$$($(PY) -c 'import torch; print(torch.version.cuda)'); \

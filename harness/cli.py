@@ -78,6 +78,7 @@ _ONE_LINE_ERRORS = (
     "ResultsError",
     "ComparisonRefused",
     "PlotError",
+    "ReportError",
     "WorkerDiedError",
     "ExplainError",
 )
@@ -114,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="every row with its worst element, the share of the allowance it uses, what is wrong",
     )
-    bench = add("bench", "bench", "check and time, write CSV and plots")
+    bench = add("bench", "bench", "check and time, write CSV, plots and report")
     _add_selection(bench)
     _add_running(bench)
     bench.add_argument("--dry-run", action="store_true", help="print what would run, and how long")
@@ -126,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         help="L2 before each sample: clean (written and read back), write (dirty lines left, as "
         "most timers do), none (warm); every row names it",
     )
-    bench.add_argument("--no-plots", action="store_true", help="write the CSV files only")
+    bench.add_argument("--no-plots", action="store_true", help="write CSV files, no report")
     bench.add_argument(
         "--aa",
         action="store_true",
@@ -173,6 +174,10 @@ def _parser() -> argparse.ArgumentParser:
             "SLOWER, lost or newly incorrect, 2 not comparable or another error",
         )
     )
+    report = add("report", "report", "write a run's report: one HTML page that needs no network")
+    report.add_argument("run", type=Path, help="a run's folder or its bench.csv")
+    report.add_argument("--base", type=Path, help="an earlier run to compare with")
+    report.add_argument("--out", type=Path, help="the page (default RUN/report.html)")
     readme = add("readme", "readme", "write the README's results table from a run")
     readme.add_argument("run", type=Path)
     readme.add_argument("--readme", type=Path, default=Path("README.md"))

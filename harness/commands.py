@@ -8,6 +8,7 @@ from pathlib import Path
 from .options import UsageError, print_units, resume_command, sweep_options, units_of
 from .options import refuse_missing_device as _refuse_missing_device
 from .reading import compare, draw_after, plot, readme
+from .report_command import report, report_after
 from .schema import FAILED
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "list_cases",
     "plot",
     "readme",
+    "report",
     "sanitize",
     "tune",
 ]
@@ -78,7 +80,7 @@ def _bench_with_gpu(options: argparse.Namespace) -> int:
     for line in outcome.failures:
         stdout.print(f"  {line}", markup=False)
     if not options.no_plots:
-        draw_after(run_dir)
+        report_after(run_dir, figures=draw_after(run_dir))
     return 1 if any(outcome.statuses[status] for status in FAILED) else 0
 
 

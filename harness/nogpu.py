@@ -23,6 +23,7 @@ from .options import UsageError, resume_command, sweep_options, units_of
 from .plan import Unit
 from .reading import draw_after
 from .registry import REPOSITORY, Registry
+from .report_command import report_after
 from .rows import RowMaker
 from .run_writer import RunWriter
 from .schema import FAILED
@@ -65,7 +66,9 @@ def bench_without_gpu(options: argparse.Namespace) -> int:
     run_dir, summary, bad = checks_without_gpu(options)
     references = sorted((REPOSITORY / "results").glob("*/reference/bench.csv"))
     for reference in [] if options.no_plots else references:
-        draw_after(reference.parent, run_dir / "plots" / reference.parent.parent.name)
+        gpu = reference.parent.parent.name
+        figures = draw_after(reference.parent, run_dir / "plots" / gpu)
+        report_after(reference.parent, run_dir / f"report-{gpu}.html", figures)
     drawn = "" if references else " No committed reference run to draw."
     stdout.print(
         f"{run_dir}: no GPU is visible, so NOTHING WAS TIMED. {summary}{drawn}", markup=False

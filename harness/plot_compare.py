@@ -123,11 +123,11 @@ def _draw_times(axes: Axes, rows: pd.DataFrame, places: Sequence[float]) -> None
     values: list[float] = []
     for row, at in zip(rows.to_dict("records"), places, strict=True):
         shade = plot_style.colour(row.get("backend", "cuda"))
-        pair = [t for t in (row["base_us"], row["new_us"]) if math.isfinite(t) and t > 0]
+        pair = [t for t in (row["base_us"], row["new_us"]) if plot_style.drawable(t)]
         values += pair
         axes.plot(pair, [at] * len(pair), color=shade, linewidth=0.8)
         for time, face in ((row["base_us"], "white"), (row["new_us"], shade)):
-            if math.isfinite(time) and time > 0:
+            if plot_style.drawable(time):
                 axes.plot([time], [at], "o", color=shade, markerfacecolor=face, markersize=4.2)
     low, high = min(values, default=1.0) / 1.4, max(values, default=1.0) * 1.4
     first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from harness import plot_data, plot_style
 from harness.plot_text import fit, widest
 
-_WIDTH, _LEFT = 8.0, 0.75  # inches
+_WIDTH, _LEFT = 8.0, 0.8  # inches
 _LABELS = (1.0, 3.2)  # inches for the labels, at least and at most
 _BELOW, _ABOVE = 0.55, 0.3  # inches for a panel's axis label and its title
 _ROOF_WORDS = "#6E6E6E"
+ROOF_FACTOR = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +137,18 @@ def draw_curves(axes: Axes, panel: Panel, headroom: float = 1.08) -> None:
             markersize=14,
             zorder=1.5,
         )
-        top = max(top, *panel.roof_y)
+        # A roof far above all curves would press them on the axis: it goes beyond the top.
+        top = max(top, *(min(y, ROOF_FACTOR * top) for y in panel.roof_y))
     plot_style.size_axis(axes, [x for c in panel.curves for x in c.x], panel.bytes_axis)
     axes.set_ylim(0.0, top * headroom)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plot_style.number(value)))
     axes.set_ylabel(panel.y_label)
 
 
 def _label_curves(axes: Axes, panel: Panel, room: float) -> None:
     ends = [(c.x[-1], c.rate[-1], c.name, plot_style.colour(c.backend)) for c in panel.curves]
     if panel.roof_x:
-        ends.append((panel.roof_x[-1], panel.roof_y[-1], panel.roof_name, _ROOF_WORDS))
+        y, top = panel.roof_y[-1], axes.get_ylim()[1]
+        name = panel.roof_name + (", beyond this axis" if y > top else "")
+        ends.append((panel.roof_x[-1], min(y, top), name, _ROOF_WORDS))
     plot_style.label_ends(axes, ends, room)

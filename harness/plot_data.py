@@ -100,7 +100,8 @@ def work(rows: pd.DataFrame, compute: bool) -> pd.Series[float]:
         amount = rows["flops"].astype("float64")
     else:
         amount = rows["bytes_read"].astype("float64") + rows["bytes_written"].astype("float64")
-    positive: pd.Series[float] = amount.where((amount > 0) & np.isfinite(amount))
+    # More than an exabyte is a damaged cell, and would make an axis of it alone.
+    positive: pd.Series[float] = amount.where((amount > 0) & (amount < (1e24 if compute else 1e18)))
     return positive
 
 
@@ -239,8 +240,9 @@ def rate(amount: pd.Series[float], time_us: pd.Series[float], compute: bool) -> 
     """Return TFLOP/s (1e12) or GB/s (1e9); NaN for a time that is not a positive number."""
     positive = time_us.where((time_us > 0) & np.isfinite(time_us))
     rates: pd.Series[float] = amount / positive / (1e6 if compute else 1e3)
-    finite: pd.Series[float] = rates.where(np.isfinite(rates))
-    return finite
+    # Beyond this nothing was measured, and no axis could show it beside anything else.
+    possible: pd.Series[float] = rates.where(rates.between(1e-9, 1e9))
+    return possible
 
 
 def left_out(group: Group, cases: list[str]) -> str:

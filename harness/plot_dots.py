@@ -58,9 +58,9 @@ def name_ops(axes: Axes, headings: Sequence[tuple[float, str]], room: float) -> 
     for at, op in headings:
         text = fit(op, room, 9.0, bold=True)
         axes.text(
-            0.0,
+            0.012,
             at,
-            f" {text}",
+            text,
             transform=side,
             va="center",
             weight="bold",
@@ -77,7 +77,7 @@ def draw_ratios(axes: Axes, rows: pd.DataFrame, places: Sequence[float], marks: 
     axes.axvline(1.0, color="black", linewidth=0.8, zorder=1.5)
     for row, at in zip(rows.to_dict("records"), places, strict=True):
         shade, marker, face = marks.get(row["verdict"], (plot_style.GREY, "o", plot_style.GREY))
-        if not (math.isfinite(row["ratio"]) and row["ratio"] > 0):
+        if not plot_style.drawable(row["ratio"]):
             continue
         if not (math.isnan(row["low"]) or math.isnan(row["high"])):
             ends = [max(row["low"], low_end), min(row["high"], high_end)]
@@ -99,30 +99,32 @@ def key(figure: Figure, marks: Marks, words: dict[str, str]) -> None:
 def _reach(rows: pd.DataFrame) -> float:
     """Return the axis' half width in log: all ratios, and intervals as far as that allows."""
     table = rows[["ratio", "low", "high"]].to_numpy(dtype="float64")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.abs(np.log(np.where(table > 0, table, np.nan)))
-    logs = np.where(np.isfinite(logs), logs, 0.0)
+    logs = np.abs(np.log(np.where((table >= 1e-12) & (table <= 1e12), table, 1.0)))
     ratios = max(float(logs[:, 0].max(initial=0.0)), math.log(1.2))
     return min(max(float(logs.max(initial=0.0)), ratios), 1.6 * ratios) * 1.1
 
 
-def _ratio_axis(axes: Axes, reach: float) -> None:
-    """Make x logarithmic and symmetric about 1: half and twice the time lie equally far."""
-    width = axes.get_window_extent().width / axes.figure.dpi
-    per_inch = 2.0 * reach / width
+def ratio_ticks(reach: float, inches: float) -> list[float]:
+    """Return ratios to write on an axis of 1 in its middle and exp(reach) at its end."""
+    apart = _TICK_INCHES * 2.0 * reach / inches
     ticks = [1.0]
-    for side in (
-        sorted(t for t in (*_NEAR, *_FAR) if t > 1.0),
-        sorted((t for t in (*_NEAR, *_FAR) if t < 1.0), reverse=True),
-    ):
+    above = sorted(t for t in (*_NEAR, *_FAR) if t > 1.0)
+    below = sorted((t for t in (*_NEAR, *_FAR) if t < 1.0), reverse=True)
+    for side in (above, below):
         last = 0.0
         for tick in side:
             place = abs(math.log(tick))
-            if place <= reach and place - last >= _TICK_INCHES * per_inch:
+            if place <= reach and place - last >= apart:
                 ticks.append(tick)
                 last = place
+    return sorted(ticks)
+
+
+def _ratio_axis(axes: Axes, reach: float) -> None:
+    """Make x logarithmic and symmetric about 1: half and twice the time lie equally far."""
+    ticks = ratio_ticks(reach, axes.get_window_extent().width / axes.figure.dpi)
     axes.set_xscale("log")
     axes.set_xlim(math.exp(-reach), math.exp(reach))
-    axes.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticklabels([plot_style.number(t) for t in sorted(ticks)])
+    axes.set_xticklabels([plot_style.number(t) for t in ticks])

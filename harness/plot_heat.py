@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from harness import plot_style
+from harness import plot_dots, plot_style
 from harness.plot_data import work
 from harness.plot_speedup import side_ratios
 from harness.plot_text import fit, widest
@@ -22,7 +22,8 @@ from harness.results import Run, varying
 
 _CELL_W, _CELL_H = 0.62, 0.34  # inches
 _RIGHT, _ABOVE, _BELOW, _BAR = 0.25, 0.02, 0.45, 0.6
-_LEAST_WIDTH = 6.0
+_LEAST_WIDTH = 7.0
+_CASE = ["op", "case", "dims", "distribution", "dtype", "math_mode"]
 _LEAST_REACH, _MOST_REACH = math.log(1.25), math.log(4.0)  # beyond it colours no longer differ
 # Blue to vermilion tell apart for the colour-blind; both are the faster side's own colour.
 _MAP = LinearSegmentedColormap.from_list(
@@ -64,7 +65,7 @@ def heat_figure(run: Run, card: str) -> Figure | str:
     norm = _norm(heat.cells["ratio"])
     _draw(axes, heat, norm, room)
     _colour_bar(figure, norm, (room + 0.3, foot + 0.42, min(3.2, width - room - 0.6), 0.12))
-    sub = f"{card}   ·   blue, below 1: CUDA is faster; vermilion, above 1: Triton is faster"
+    sub = f"{card}   ·   below 1, blue: CUDA is faster"
     plot_style.header(figure, "CUDA time over Triton time by op and size", sub)
     plot_style.caption(figure, note)
     return figure
@@ -72,8 +73,8 @@ def heat_figure(run: Run, card: str) -> Figure | str:
 
 def _heat(run: Run, rows: pd.DataFrame) -> Heat | None:
     """Return the cells; None where no case has both a size and a ratio."""
-    either = rows["new_row"].where(rows["new_row"] >= 0, rows["base_row"])
-    sizes = work(run.rows, False).reindex(either).to_numpy(dtype="float64")
+    sized = run.rows[_CASE].assign(size=work(run.rows, False))
+    rows = rows.merge(sized.groupby(_CASE, sort=False)["size"].max().reset_index(), "left", _CASE)
     telling = varying(rows, ("math_mode", "distribution"))
     name = rows["op"] + " " + rows["dtype"]
     for column, ops in telling.items():
@@ -81,7 +82,7 @@ def _heat(run: Run, rows: pd.DataFrame) -> Heat | None:
     table = pd.DataFrame({"name": name, "ratio": rows["ratio"]})
     table["ratio"] = table["ratio"].where((table["ratio"] > 0) & np.isfinite(table["ratio"]))
     # 2^28 - 1 elements belong to 2^28.
-    table["power"] = np.ceil(np.log2(sizes) - 0.02)
+    table["power"] = np.ceil(np.log2(rows["size"].to_numpy(dtype="float64")) - 0.02)
     table = table[table["power"].notna()]
     if table["ratio"].notna().sum() == 0:
         return None
@@ -175,11 +176,7 @@ def _colour_bar(figure: Figure, norm: Normalize, place: tuple[float, float, floa
     axes = plot_style.add_axes(figure, *place)
     bar = figure.colorbar(ScalarMappable(norm, _MAP), cax=axes, orientation="horizontal")
     reach = float(norm.vmax or 0.0)
-    ticks = [
-        t
-        for t in (0.25, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 4.0)
-        if abs(math.log(t)) <= reach * 1.001
-    ]
+    ticks = plot_dots.ratio_ticks(reach * 1.001, place[2])
     bar.set_ticks([math.log(t) for t in ticks], labels=[plot_style.number(t) for t in ticks])
     axes.tick_params(labelsize=7, length=2)
     axes.set_xlabel("CUDA time / Triton time", fontsize=8, labelpad=1)

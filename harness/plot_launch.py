@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -71,7 +70,7 @@ def _figure(rows: pd.DataFrame, names: list[str], floor: float, note: str, card:
 def _short_rows(rows: pd.DataFrame, limit: float) -> pd.DataFrame:
     """Return the ok rows of short cases, op by op, smallest case first."""
     time = rows["time_us_p50"]
-    ok = rows[(rows["status"] == "ok") & np.isfinite(time) & (time > 0)]
+    ok = rows[(rows["status"] == "ok") & time.map(plot_style.drawable)]
     case = ["op", "case", "dims", "dtype", "math_mode", "distribution", "cache", "flush"]
     fastest = ok.groupby(case, sort=False)["time_us_p50"].transform("min")
     short = ok.assign(fastest=fastest)[fastest < limit]
@@ -92,7 +91,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, places: list[float], floor: float) -> 
     values: list[float] = [] if math.isnan(floor) else [floor]
     for row, at in zip(rows.to_dict("records"), places, strict=True):
         shade = plot_style.colour(row["backend"])
-        known = {c: row[c] for c in _TIMES if math.isfinite(row[c]) and row[c] > 0}
+        known = {c: row[c] for c in _TIMES if plot_style.drawable(row[c])}
         values += known.values()
         axes.plot([min(known.values()), max(known.values())], [at, at], color=shade, linewidth=0.6)
         for column, value in known.items():

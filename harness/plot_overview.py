@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 
 from harness import plot_data, plot_style
 from harness.plot_curves import Panel, draw_curves, rate_panel
-from harness.plot_text import fit, width_of
+from harness.plot_text import fit
 
 _DTYPES = ("bf16", "f16", "f32", "f8e4m3")
 _COLUMNS = 4
-_WIDTH, _PITCH = 10.0, 2.9  # inches
+_WIDTH, _PITCH = 10.0, 3.0  # inches
 
 
 def overview_figure(groups: list[plot_data.Group], card: str) -> Figure | None:
@@ -33,10 +33,10 @@ def overview_figure(groups: list[plot_data.Group], card: str) -> Figure | None:
     for i, panel in enumerate(panels):
         row, column = divmod(i, n_columns)
         bottom = _PITCH * (n_rows - 1 - row) + 0.52
-        axes = plot_style.add_axes(figure, width * column + 0.68, bottom, width - 0.98, 2.0)
+        axes = plot_style.add_axes(figure, width * column + 0.74, bottom, width - 1.04, 2.0)
         draw_curves(axes, panel)
-        axes.set_xlabel(fit(panel.x_label, width - 0.98, 8.0), fontsize=8)
-        _titles(axes, panel, width - 0.98)
+        axes.set_xlabel(fit(panel.x_label, width - 1.04, 8.0), fontsize=8)
+        _titles(axes, panel, width - 1.04)
     title = "CUDA and Triton: rate over size, against the measured roof"
     plot_style.header(figure, title, f"{card}   ·   median; band: p20 to p80 of the samples")
     lines = plot_style.backends_key(figure, (c.backend for p in panels for c in p.curves))
@@ -48,10 +48,17 @@ def overview_figure(groups: list[plot_data.Group], card: str) -> Figure | None:
 
 
 def _titles(axes: Axes, panel: Panel, room: float) -> None:
-    value = panel.roof_name.partition(" (")[0]
-    axes.set_title(value, loc="right", fontsize=7.5, color=plot_style.GREY)
-    left = room - width_of(value, 7.5) - 0.1
-    axes.set_title(fit(panel.title, left, 9.5), fontsize=9.5)
+    """Write the op over the panel, and under it what its roof is worth at the largest size."""
+    axes.set_title(fit(panel.title, room, 9.5), fontsize=9.5, pad=17 if panel.roof_name else 6)
+    axes.annotate(
+        fit(panel.roof_name.partition(" (")[0], room, 7.5),
+        xy=(0.0, 1.0),
+        xycoords="axes fraction",
+        xytext=(0, 5),
+        textcoords="offset points",
+        fontsize=7.5,
+        color=plot_style.GREY,
+    )
 
 
 def _one_an_op(groups: list[plot_data.Group]) -> list[plot_data.Group]:

@@ -19,6 +19,7 @@ from harness.roofs import CURVES
 
 _WIDTH, _LEFT, _PANEL, _BELOW = 8.0, 0.75, 4.4, 0.55  # inches
 _TICK_INCHES = 0.45
+MAX_LABELS = 24  # leaders of more cannot be followed
 
 
 def roofline_figure(run: Run, card: str) -> Figure | str:
@@ -71,8 +72,8 @@ def _points(rows: pd.DataFrame) -> pd.DataFrame:
     with np.errstate(divide="ignore", invalid="ignore"):
         table["intensity"] = flops / n_bytes
         table["tflops"] = flops / ok["time_us_p50"] / 1e6
-    number = np.isfinite(table["intensity"]) & np.isfinite(table["tflops"])
-    known: pd.DataFrame = table[number & (table["intensity"] > 0) & (table["tflops"] > 0)]
+    drawable = table[["intensity", "tflops"]].map(plot_style.drawable).all(axis=1)
+    known: pd.DataFrame = table[drawable]
     return known
 
 
@@ -167,7 +168,7 @@ def _ends(
     points: pd.DataFrame, memory: Mapping[str, float], matrix: Mapping[str, float]
 ) -> list[tuple[float, float, str, str]]:
     """Return the labels right of the axes: the fastest point of each op and dtype, the roofs."""
-    best = points.loc[points.groupby(["op", "dtype"], sort=False)["tflops"].idxmax()]
+    best = _labelled(points)
     ends = [
         (row["intensity"], row["tflops"], f"{row['op']} {row['dtype']}", "#333333")
         for row in best.to_dict("records")
@@ -179,12 +180,25 @@ def _ends(
     return ends
 
 
+def _labelled(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the fastest point of each op and dtype; of too many, of each op; of too many, some."""
+    best = points.loc[points.groupby(["op", "dtype"], sort=False)["tflops"].idxmax()]
+    if len(best) > MAX_LABELS:
+        best = points.loc[points.groupby("op", sort=False)["tflops"].idxmax()]
+    best = best.sort_values("tflops", kind="stable")
+    every = np.linspace(0, len(best) - 1, min(len(best), MAX_LABELS)).round().astype(int)
+    some: pd.DataFrame = best.iloc[every]
+    return some
+
+
 def _note(rows: pd.DataFrame, points: pd.DataFrame, memory: Mapping[str, float]) -> str:
     kind, _ = _memory_roof(memory)
     others = ", ".join(f"{k} {v:.0f} GB/s" for k, v in memory.items() if k != kind)
     missing = int((rows["status"] == "ok").sum()) - len(points)
     notes = [f"other memory roofs: {others}" if others else ""]
     notes.append("no memory roof was recorded" if not memory else "")
+    unnamed = points.groupby(["op", "dtype"]).ngroups - len(_labelled(points))
+    notes.append(f"{unnamed} pairs of op and dtype without a label" if unnamed else "")
     notes.append("diamonds: ridge points" if memory else "")
-    notes.append(f"{missing} ok rows without flops or bytes not drawn" if missing else "")
+    notes.append(f"{missing} ok rows without usable flops or bytes not drawn" if missing else "")
     return "; ".join(n for n in notes if n)

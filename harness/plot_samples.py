@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +23,7 @@ MAX_PANELS = 48  # cases; the caption counts the rest
 MAX_STEPS = 400  # more than a panel has pixels
 _COLUMNS, _WIDTH, _PITCH = 4, 10.0, 1.78  # inches
 _CASE = ["op", "case", "dims", "dtype", "math_mode", "distribution"]
-_CHUNK = 2_000_000  # lines read at a time
+_BLOCK_BYTES = 1 << 25  # what is parsed at a time
 _TICKS = [m * 10.0**p for p in range(0, 9) for m in (1, 2, 5)]  # %
 _CUT = 0.005  # the share of samples at each end that a panel may leave out
 
@@ -89,21 +93,39 @@ def _read(
 ) -> dict[int, NDArray[np.float64]]:
     """Return the samples of the wanted rows, µs, sorted; what is no positive number is dropped."""
     parts: list[pd.DataFrame] = []
-    try:
-        chunks = pd.read_csv(run.path / SAMPLES_NAME, usecols=["row", "time_us"], chunksize=_CHUNK)
-        for chunk in chunks:
-            parts.append(chunk[chunk["row"].isin(wanted)])
-    except (OSError, EOFError, ValueError) as error:
-        tell(f"the samples figure lacks what follows an unreadable line of {SAMPLES_NAME}: {error}")
+    for text in _blocks(run.path / SAMPLES_NAME, tell):
+        block = pd.read_csv(
+            io.BytesIO(text),
+            header=None,
+            names=["row", "round", "time_us"],
+            usecols=["row", "time_us"],
+            on_bad_lines="skip",
+            low_memory=False,
+        ).apply(pd.to_numeric, errors="coerce")
+        good = block["row"].isin(wanted) & np.isfinite(block["time_us"]) & (block["time_us"] > 0)
+        parts.append(block[good])
     if not parts:
         return {}
-    table = pd.concat(parts)
-    times = pd.to_numeric(table["time_us"], errors="coerce")
-    table = table.assign(time_us=times)[np.isfinite(times) & (times > 0)]
     return {
-        int(str(row)): np.sort(part["time_us"].to_numpy(dtype="float64"))
-        for row, part in table.groupby("row")
+        int(str(row).partition(".")[0]): np.sort(part["time_us"].to_numpy(dtype="float64"))
+        for row, part in pd.concat(parts).groupby("row")
     }
+
+
+def _blocks(path: Path, tell: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield the file's whole lines, many at a time, up to where it cannot be read any more."""
+    text = b""
+    try:
+        with gzip.open(path) as file:
+            while piece := file.read1(1 << 20):
+                text += piece
+                if len(text) > _BLOCK_BYTES:
+                    whole, _, text = text.rpartition(b"\n")
+                    yield whole
+    except (OSError, EOFError, zlib.error) as error:
+        tell(f"the samples figure lacks what cannot be read of {path}: {error}")
+    if b"\n" in text:
+        yield text.rpartition(b"\n")[0]
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, samples: dict[int, NDArray[np.float64]]) -> None:
@@ -131,7 +153,5 @@ def _draw(axes: Axes, rows: pd.DataFrame, samples: dict[int, NDArray[np.float64]
     axes.set_xlabel("% off the row's own median", fontsize=7.5, labelpad=1)
     axes.axvline(0.0, color="black", linewidth=0.6, zorder=1.5)
     tick = next(t for t in _TICKS if 2.4 * t > reach or t == _TICKS[-1])
-    # As many digits as the widest panel has room for.
-    axes.set_xticks([-2 * tick, -tick, 0.0, tick, 2 * tick])
-    axes.set_xticks([t for t in axes.get_xticks() if abs(t) <= reach])
-    axes.set_xticklabels([f"{t:+g}" if t else "0" for t in axes.get_xticks()])
+    ticks = [t for t in (-2 * tick, -tick, 0.0, tick, 2 * tick) if abs(t) <= reach]
+    axes.set_xticks(ticks, [f"{t:+g}" if t else "0" for t in ticks])

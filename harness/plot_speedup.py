@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -41,7 +40,7 @@ def speedup_figure(run: Run, card: str) -> Figure | str:
     rows = side_ratios(run)
     if isinstance(rows, str):
         return rows
-    timed = rows[np.isfinite(rows["ratio"]) & (rows["ratio"] > 0)]
+    timed = rows[rows["ratio"].map(plot_style.drawable)]
     if timed.empty:
         return "no case with an ok headline row on both sides"
     shown = _selected(timed)

@@ -233,9 +233,18 @@ def size_axis(axes: Axes, values: Sequence[float], is_bytes: bool) -> None:
     axes.set_xlim(2.0**low / pad, 2.0**high * pad)
 
 
+def drawable(value: float) -> bool:
+    """Return whether a log axis can hold the value: finite, above 0, within 24 decades."""
+    return 1e-12 <= value <= 1e12
+
+
 def number(value: float) -> str:
-    """Return a tick's number with at most three digits, without an exponent below a million."""
-    return f"{float(f'{value:.3g}'):g}"
+    """Return a tick's number with at most three digits, in at most seven characters."""
+    short = f"{value:.3g}"
+    if "e" not in short or 1e-4 <= abs(value) < 1e5:
+        return f"{float(short):g}"
+    digits, _, power = short.partition("e")
+    return f"{digits}e{int(power)}"
 
 
 def binary_size(power: int, is_bytes: bool) -> str:

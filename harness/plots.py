@@ -41,26 +41,19 @@ def plot_run(
     Raises PlotError for a run of several GPU models and for unknown formats.
     """
     tell = say or (lambda text: print(text, file=sys.stderr))
-    names = gpu_names(run)
-    if len(names) > 1:
-        raise PlotError(
-            f"{run.path} holds {len(names)} GPU models ({', '.join(names)}) in column gpu; keep "
-            "the rows of one: their curves are not one curve"
-        )
     unknown = sorted(set(formats) - set(FORMATS))
     if unknown:
         raise PlotError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
     out_dir = Path(out_dir)
     written: list[Path] = []
-    with plot_style.house_style():
-        for name, figure in _figures(run, card_of(run), tell):
-            try:
-                out_dir.mkdir(parents=True, exist_ok=True)
-                written += plot_style.save(figure, out_dir / name, formats)
-            except OSError as error:
-                raise PlotError(
-                    f"cannot write {out_dir}: {error.strerror or error}; choose another --out"
-                ) from error
+    for name, figure in figures(run, tell):
+        try:
+            out_dir.mkdir(parents=True, exist_ok=True)
+            written += plot_style.save(figure, out_dir / name, formats)
+        except OSError as error:
+            raise PlotError(
+                f"cannot write {out_dir}: {error.strerror or error}; choose another --out"
+            ) from error
     if not written:
         statuses = run.rows["status"].value_counts().to_dict()
         counts = ", ".join(f"{n} {s}" for s, n in sorted(statuses.items())) or "it is empty"
@@ -69,6 +62,21 @@ def plot_run(
             "run that was timed on a GPU"
         )
     return written
+
+
+def figures(run: Run, tell: Callable[[str], None]) -> Iterator[tuple[str, Figure]]:
+    """Yield each figure with its file's stem, to be saved before the next is asked for.
+
+    `tell` hears why one is not there. Raises PlotError for a run of several GPU models.
+    """
+    names = gpu_names(run)
+    if len(names) > 1:
+        raise PlotError(
+            f"{run.path} holds {len(names)} GPU models ({', '.join(names)}) in column gpu; keep "
+            "the rows of one: their curves are not one curve"
+        )
+    with plot_style.house_style():
+        yield from _figures(run, card_of(run), tell)
 
 
 def card_of(run: Run) -> str:

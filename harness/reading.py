@@ -11,8 +11,9 @@ from pathlib import Path
 from .options import UsageError
 
 
-def draw_after(run_dir: Path, out: Path | None = None) -> None:
-    """Draw what a command has measured: figures that cannot be drawn here do not fail it."""
+def draw_after(run_dir: Path, out: Path | None = None) -> list[Path]:
+    """Draw what a command has measured and return the files: figures that cannot be drawn here do
+    not fail it."""
     from .console import stdout
 
     if importlib.util.find_spec("matplotlib") is None:
@@ -21,12 +22,12 @@ def draw_after(run_dir: Path, out: Path | None = None) -> None:
             f"python -m harness plot {run_dir}",
             markup=False,
         )
-        return
-    _draw(run_dir, out, None)
+        return []
+    return _draw(run_dir, out, None)
 
 
-def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> bool:
-    """Draw a run; False when it holds nothing to draw, which standard error was then told."""
+def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> list[Path]:
+    """Draw a run; [] when it holds nothing to draw, which standard error was then told."""
     from .console import stdout
     from .plots import plot_run
     from .results import read_run
@@ -35,11 +36,11 @@ def _draw(run_dir: Path, out: Path | None, formats: Sequence[str] | None) -> boo
     folder = out or run.path / "plots"
     figures = plot_run(run, folder, tuple(formats or ("png", "svg")))
     if not figures:
-        return False
+        return []
     if not run.complete:
         print(f"warning: {run_dir} is not a finished run; what it holds is drawn", file=sys.stderr)
     stdout.print(f"{len(figures)} figures in {folder}", markup=False)
-    return True
+    return figures
 
 
 def plot(options: argparse.Namespace) -> int:

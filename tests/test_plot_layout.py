@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pandas as pd
 import pytest
 from fixtures import synthetic_run as synthetic
 from fixtures.drawn_texts import misplaced
+from fixtures.plotted import figures, two_series, whole
 from matplotlib.figure import Figure
 
 from harness import plot_compare, plot_style, plots
@@ -22,45 +21,6 @@ from harness.results import COLUMNS, Run, read_run
 from harness.schema import META_NAME, ROUNDS_NAME
 
 LONG = "grouped_query_attention_with_rotary_embedding_and_sliding_window"
-ROOFS = {
-    "curves_us": {
-        kind: [[2.0**p, (4.0 + 2.0**p / 4e6) * f] for p in range(14, 33, 2)]
-        for kind, f in (("copy", 1.0), ("read", 0.9), ("write", 0.95))
-    },
-    "matrix_tflops": {"bf16": 790.0, "f16": 770.0, "f8e4m3": 1500.0},
-    "launch_floor_us": 2.7,
-}
-
-
-def figures(run: Run) -> dict[str, Figure]:
-    """Return every figure of the run by its file's stem."""
-    with plot_style.house_style():
-        return dict(plots._figures(run, plots.card_of(run), lambda text: None))
-
-
-def with_samples(run: Run, n_samples: int = 40) -> Run:
-    lines = ["row,round,time_us"]
-    for row, cells in run.rows.iterrows():
-        if cells["status"] == "ok":
-            lines += [
-                f"{row},{i % 10},{cells['time_us_p50'] * (1 + (i % 7) / 300)}"
-                for i in range(n_samples)
-            ]
-    (run.path / "samples.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n"))
-    return run
-
-
-def whole(folder: Path, table: list[dict[str, Any]]) -> Run:
-    for cells in table:
-        cells.setdefault("bytes_model", cells["bytes_read"] + cells["bytes_written"])
-        cells.setdefault("graph_us_p50", cells["time_us_p50"] * 0.6)
-        cells.setdefault("host_us_p50", 9.0)
-    facts = synthetic.meta(roofs=ROOFS, roofs_end=ROOFS)
-    return with_samples(synthetic.write(folder, table, facts))
-
-
-def two_series(folder: Path) -> Run:
-    return whole(folder, synthetic.rows(("cuda", "triton")))
 
 
 def sixty_variants(folder: Path) -> Run:
