@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from . import compare_options
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code."""
@@ -166,14 +168,15 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument("run", type=Path, help="a run's folder or its bench.csv")
     plot.add_argument("--out", type=Path, help="folder of the figures (default RUN/plots)")
     plot.add_argument("--format", action="append", choices=("png", "svg"), dest="formats")
-    _add_compare(
-        add(
-            "compare",
-            "compare",
-            "compare two runs, or the two sides of one. Exit code: 0 nothing is slower, 1 a row is "
-            "SLOWER, lost or newly incorrect, 2 not comparable or another error",
-        )
-    )
+    text = "compare two runs, several runs a side, or the two sides of one"
+    compare = add("compare", "compare", f"{text}. Exit code: {compare_options.EXIT_CODES}")
+    compare_options.add_compare(compare, _share)
+    results = commands.add_parser("results", help="a run's files in other formats")
+    actions = results.add_subparsers(required=True, metavar="ACTION")
+    text = "write a run as JSON or Parquet, with the unit of every column"
+    export = actions.add_parser("export", help=text, description=text)
+    export.set_defaults(command="export")
+    compare_options.add_export(export)
     report = add("report", "report", "write a run's report: one HTML page that needs no network")
     report.add_argument("run", type=Path, help="a run's folder or its bench.csv")
     report.add_argument("--base", type=Path, help="an earlier run to compare with")
@@ -315,24 +318,3 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds a worker may be silent (default 180)",
     )
-
-
-def _add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("base", type=Path, help="a run's folder")
-    parser.add_argument("new", type=Path, nargs="?", help="the run to judge")
-    parser.add_argument("--side", help="with one run: this backend ...")
-    parser.add_argument("--vs", help="... against this one")
-    parser.add_argument(
-        "--least-effect",
-        type=_share,
-        default=0.02,
-        metavar="SHARE",
-        help="differences below this are SAME (default 0.02)",
-    )
-    parser.add_argument(
-        "--noise-floor",
-        type=_share,
-        metavar="SHARE",
-        help="instead of the runs' own or the default table",
-    )
-    parser.add_argument("--force", action="store_true", help="turn refusals into labels")

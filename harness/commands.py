@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .compare_command import compare
+from .export import export
 from .options import UsageError, print_units, resume_command, sweep_options, units_of
 from .options import refuse_missing_device as _refuse_missing_device
-from .reading import compare, draw_after, plot, readme
+from .reading import draw_after, plot, readme
 from .report_command import report, report_after
 from .schema import FAILED
 
@@ -18,6 +20,7 @@ __all__ = [
     "crosscheck",
     "doctor",
     "explain",
+    "export",
     "list_cases",
     "plot",
     "readme",

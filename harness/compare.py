@@ -1,13 +1,13 @@
 """Two runs, or two sides of one run, row by row: ratio, interval, verdict, and what is missing.
 
-Reads files only; needs neither a GPU nor torch. Ratios are time new/base: above 1 is slower.
+Reads files only; needs neither a GPU nor torch. Ratios are time new/base: above 1 is slower. A
+side may be several runs of one build.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,17 +15,24 @@ import pandas as pd
 from harness import stats
 from harness.compare_checks import (
     ComparisonRefused,
-    card_labels,
-    changed_tools,
-    environment_labels,
-    noise_floor_labels,
+    keys_in_common,
     refuse_other_cache,
     refuse_other_gpu,
     refuse_other_rounds,
     refuse_unfinished,
+)
+from harness.compare_floor import noise_classes, one_floor, recorded_noise_floor
+from harness.compare_gate import DEFAULT_GATE
+from harness.compare_judge import add_pooled_ratios, call
+from harness.compare_labels import (
+    card_labels,
+    changed_tools,
+    environment_labels,
+    noise_floor_labels,
     unpaired_labels,
 )
-from harness.compare_judge import add_ratios, call
+from harness.compare_pool import Pool, mixed_side_labels, pool
+from harness.compare_reasons import add_reasons
 from harness.compare_rows import join_rows, mark_changes
 from harness.compare_view import render
 from harness.results import KEY, Run, meta_value
@@ -37,6 +44,7 @@ __all__ = [
     "compare_sides",
     "exit_code",
     "noise_classes",
+    "recorded_noise_floor",
     "render",
 ]
 
@@ -47,17 +55,21 @@ _SIDE_KEY = tuple(c for c in KEY if c not in ("backend", "variant"))
 class Comparison:
     """What `render` prints and `exit_code` judges.
 
-    rows: one line a key of either side: the key columns, dims, cache, bound, base_status,
-    new_status ("" = no such row), base_us, new_us (p50), ratio, low, high (of round means),
-    limited, at_equal_clock, clock_ratio, paired (see compare_judge.add_ratios), band (relative),
-    verdict, changed, lost, failed. verdict is "" when neither side was timed.
-    lost: ok in base, no time in new. failed: newly incorrect. labels: lines to print first.
+    rows: one line a key of either side: the key columns, dims, family, cache, bound, base_status,
+    new_status ("" = no such row), base_us, new_us (p50, the mean over runs), ratio, low, high (of
+    round means), limited, at_equal_clock, clock_ratio, paired, by_runs, base_runs, new_runs (see
+    compare_judge.add_pooled_ratios), band (relative), verdict, reason, changed, lost, failed.
+    verdict is "" when neither side was timed. lost: ok in base, no time in new. failed: newly
+    incorrect. labels: lines to print first. runs: those of base and of new. sides: the backends
+    compared within the same runs, () for a comparison of runs.
     """
 
     base_name: str
     new_name: str
     rows: pd.DataFrame
     labels: tuple[str, ...]
+    runs: tuple[tuple[Run, ...], tuple[Run, ...]]
+    sides: tuple[str, ...] = ()
 
     def count(self, verdict: str) -> int:
         """Return how many rows have this verdict."""
@@ -78,165 +90,124 @@ def exit_code(comparison: Comparison) -> int:
     """Return 1 when a row got slower, went missing or went wrong in new, else 0.
 
     Rows that only new has are listed as MISSING but do not fail: adding a kernel is no regression.
-    Callers return 2 for ComparisonRefused.
+    Callers return 2 for ComparisonRefused; other gates are in compare_gate.
     """
-    bad = comparison.count("SLOWER") + comparison.lost + comparison.newly_incorrect
-    return 1 if bad else 0
+    return DEFAULT_GATE.judge(comparison.rows).code
 
 
 def compare_runs(
-    base: Run,
-    new: Run,
+    base: Run | Sequence[Run],
+    new: Run | Sequence[Run],
     *,
     noise_floor: float | None = None,
     least_effect: float = 0.02,
     force: bool = False,
 ) -> Comparison:
-    """Compare two runs on KEY and dims.
+    """Compare two runs, or several runs a side, on KEY and dims.
 
     noise_floor, least_effect: relative (0.02 = 2 %). Without `noise_floor` the runs' own A/A
-    floors count, the larger of the two, else stats.DEFAULT_NOISE_FLOORS.
-    Raises ComparisonRefused for unfinished runs, no common row, and, unless `force`, another GPU
-    model, cold against warm, or rows flushed differently.
+    floors count, the largest of them, else stats.DEFAULT_NOISE_FLOORS.
+    Raises ComparisonRefused for no common row and damaged runs, and, unless `force`, for
+    unfinished runs, another GPU model, other inputs, cold against warm, rows flushed differently,
+    and kernels that differ between the runs of one side.
     """
-    refuse_unfinished(base, "base")
-    refuse_unfinished(new, "new")
-    refuse_other_rounds(base)
-    refuse_other_rounds(new)
-    cross_device = refuse_other_gpu(base, new, force)
-    on = [*KEY, "dims"]
-    rows = join_rows(base.rows, new.rows, on)
+    sides = {"base": _runs(base), "new": _runs(new)}
+    labels = []
+    for name, runs in sides.items():
+        for run in runs:
+            labels += refuse_unfinished(run, name, force)
+            refuse_other_rounds(run)
+        labels += mixed_side_labels(name, runs, force)
+    before, now = sides.values()
+    cross_device = refuse_other_gpu(before, now, force)
+    pools = pool("base", before), pool("new", now)
+    on, other_inputs = keys_in_common(pools[0].rows, pools[1].rows, force)
+    rows = join_rows(pools[0].rows, pools[1].rows, on)
     both = (rows["base_status"] != "") & (rows["new_status"] != "")
-    if not both.any():
-        raise ComparisonRefused(
-            f"no common row: base has {len(base.rows)}, new has {len(new.rows)}, and no "
-            f"{'/'.join(on)} is in both; compare runs of the same cases"
-        )
-    labels = cross_device + refuse_other_cache(rows, both, force)
-    if noise_floor is not None:
-        floor = [_one_floor(noise_floor)]
-    else:
-        recorded = [recorded_noise_floor(run.meta) for run in (base, new)]
-        floor = [f for f in recorded if f is not None]
-    labels += card_labels(base, new) + noise_floor_labels(base, new, noise_floor, bool(floor))
-    tick = max(_tick_us(base), _tick_us(new))
-    add_ratios(rows, (base.rounds, new.rounds), tick, same_rounds=False)
-    call(rows, floor, least_effect)
-    mark_changes(rows, both, changed_tools(base, new), bool(cross_device))
+    labels = cross_device + other_inputs + labels + refuse_other_cache(rows, both, force)
+    floors = _floors([*before, *now], noise_floor)
+    labels += card_labels(before, now)
+    labels += noise_floor_labels(before, now, noise_floor, bool(floors))
+    _judge(rows, pools, same_rounds=False)
+    call(rows, floors, least_effect)
+    mark_changes(rows, both, changed_tools(before, now), bool(cross_device))
     if not ((rows["verdict"] != "").any() or rows["failed"].any()):
         raise ComparisonRefused("no common row was timed on either side; nothing to compare")
-    labels += environment_labels(base, new)
-    return Comparison(str(base.path), str(new.path), rows, tuple(labels))
+    add_reasons(rows, (len(before), len(now)))
+    labels += environment_labels(before, now)
+    return Comparison(pools[0].path, pools[1].path, rows, tuple(labels), (before, now))
 
 
 def compare_sides(
-    run: Run,
+    run: Run | Sequence[Run],
     side: str = "cuda",
     vs: str = "triton",
     *,
     noise_floor: float | None = None,
     least_effect: float = 0.02,
+    force: bool = False,
 ) -> Comparison:
     """Compare two backends' headline rows inside one run; ratio = time side / time vs.
 
     The sides ran in the same interleaved rounds: ratios are taken round by round, and no floor
     between processes applies unless given. Raises ComparisonRefused when a side has no headline
-    row or two for one case.
+    row or two for one case, and, unless `force`, for several runs of other kernels.
     """
-    refuse_other_rounds(run)
-    rows = join_rows(_headline(run, vs), _headline(run, side), [*_SIDE_KEY, "dims"])
-    add_ratios(rows, (run.rounds, run.rounds), _tick_us(run), same_rounds=True)
-    given = None if noise_floor is None else _one_floor(noise_floor)
-    floors = [floor for floor in (given or recorded_noise_floor(run.meta),) if floor]
-    call(rows, floors, least_effect, paired_floor=noise_floor or 0.0)
+    runs = _runs(run)
+    labels = [
+        f"{r.path} is not a finished run; what it holds is compared" for r in runs if not r.complete
+    ]
+    for each in runs:
+        refuse_other_rounds(each)
+    labels += mixed_side_labels("both sides", runs, force)
+    whole = pool("runs", runs)
+    pools = _headline(whole, vs), _headline(whole, side)
+    rows = join_rows(pools[0].rows, pools[1].rows, [*_SIDE_KEY, "dims"])
+    _judge(rows, pools, same_rounds=True)
+    call(rows, _floors(runs, noise_floor), least_effect, paired_floor=noise_floor or 0.0)
     rows["changed"] = ""
     if not (rows["verdict"] != "").any():
         raise ComparisonRefused(
-            f"{run.path} has no timed row of {side} or {vs}; nothing to compare"
+            f"{whole.path} has no timed row of {side} or {vs}; nothing to compare"
         )
-    return Comparison(vs, side, rows, tuple(unpaired_labels(rows)))
+    add_reasons(rows, (len(runs), len(runs)), (vs, side))
+    labels += unpaired_labels(rows)
+    return Comparison(vs, side, rows, tuple(labels), (runs, runs), (vs, side))
 
 
-def _headline(run: Run, backend: str) -> pd.DataFrame:
+def _runs(runs: Run | Sequence[Run]) -> tuple[Run, ...]:
+    return (runs,) if isinstance(runs, Run) else tuple(runs)
+
+
+def _judge(rows: pd.DataFrame, pools: tuple[Pool, Pool], same_rounds: bool) -> None:
+    ticks = [_tick_us(run) for side in pools for run in side.runs]
+    ids = rows["base_row"], rows["new_row"]
+    rounds = [side.rounds(places) for side, places in zip(pools, ids, strict=True)]
+    add_pooled_ratios(rows, rounds, max(ticks), same_rounds)
+
+
+def _floors(runs: Sequence[Run], given: float | None) -> list[stats.NoiseFloor]:
+    if given is not None:
+        return [one_floor(given)]
+    recorded = [recorded_noise_floor(run.meta) for run in runs]
+    return [floor for floor in recorded if floor is not None]
+
+
+def _headline(whole: Pool, backend: str) -> Pool:
     """One backend's headline rows, one a case."""
-    mask = (run.rows["backend"] == backend) & run.rows["headline"].fillna(False)
-    part: pd.DataFrame = run.rows[mask.astype(bool)]
-    if part.empty:
-        raise ComparisonRefused(f"{run.path} has no headline row of backend {backend}")
-    twice = part[part.duplicated([*_SIDE_KEY, "dims"])]
+    rows = whole.rows
+    mask = (rows["backend"] == backend) & rows["headline"].fillna(False)
+    if not mask.any():
+        raise ComparisonRefused(f"{whole.path} has no headline row of backend {backend}")
+    part = whole.subset(mask.to_numpy(dtype=np.bool_))
+    twice = part.rows[part.rows.duplicated([*_SIDE_KEY, "dims"])]
     if not twice.empty:
         first = twice.iloc[0]
         raise ComparisonRefused(
-            f"{run.path} has two headline rows of {backend} for {first['op']} "
+            f"{whole.path} has two headline rows of {backend} for {first['op']} "
             f"{first['case']} {first['dtype']}; mark one of them"
         )
     return part
-
-
-def noise_classes(meta: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    """Return a run's A/A noise floors as rising (below_us, relative floor), () if unrecorded.
-
-    meta's noise_floor is one number, or {"classes": [{"below_us": 10.0, "floor": 0.05}, ...,
-    {"below_us": null, "floor": 0.01}]} with null for the class without an upper end.
-    """
-    recorded = meta_value(meta, "noise_floor")
-    if recorded is None:
-        return ()
-    if isinstance(recorded, int | float):
-        return ((np.inf, _floor(recorded)),)
-    try:
-        classes = recorded.get("classes", []) if isinstance(recorded, Mapping) else recorded
-        pairs = [
-            (np.inf if c.get("below_us") is None else float(c["below_us"]), _floor(c["floor"]))
-            for c in classes
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise _unusable_floor(recorded) from None
-    return tuple(sorted(pairs))
-
-
-def recorded_noise_floor(meta: Mapping[str, Any]) -> stats.NoiseFloor | None:
-    """Return a run's A/A noise floor, None if unrecorded.
-
-    Beside its classes meta's noise_floor may hold {"equal_clock": {"floor": 0.01}} and
-    {"clock_limited": {"floor": 0.05}}, which was "power_limited" at first. Raises
-    ComparisonRefused, as noise_classes does, for a record that is no floor.
-    """
-    classes = noise_classes(meta)
-    if not classes:
-        return None
-    recorded = meta["noise_floor"]
-    old = _named_floor(recorded, "power_limited", stats.DEFAULT_LIMITED_FLOOR)
-    return stats.NoiseFloor(
-        classes,
-        _named_floor(recorded, "equal_clock", stats.DEFAULT_EQUAL_CLOCK_FLOOR),
-        _named_floor(recorded, "clock_limited", old),
-    )
-
-
-def _named_floor(recorded: Any, name: str, default: float) -> float:
-    entry = recorded.get(name) if isinstance(recorded, Mapping) else None
-    if entry is None:
-        return default
-    return _floor(entry.get("floor") if isinstance(entry, Mapping) else entry)
-
-
-def _one_floor(floor: float) -> stats.NoiseFloor:
-    return stats.NoiseFloor(((np.inf, floor),), floor, floor)
-
-
-def _floor(value: Any) -> float:
-    """A relative floor; one of 1 or more, or NaN, would hide every difference."""
-    if isinstance(value, int | float) and 0 <= value < 1:
-        return float(value)
-    raise _unusable_floor(value)
-
-
-def _unusable_floor(value: Any) -> ComparisonRefused:
-    return ComparisonRefused(
-        f"a run's meta.json says noise_floor {value!r}, want shares of 1 as `bench --aa` records "
-        "them; give --noise-floor, or set it to null"
-    )
 
 
 def _tick_us(run: Run) -> float:

@@ -8,13 +8,16 @@ import numpy as np
 import pandas as pd
 
 _CARRIED = ("status", "warnings", "cache", "flush", "time_us_p50", "kernel_hash", "config", "bound")
+# What only a run's own tables have.
+_CARRIED_IF_THERE = ("family", "distribution", "reason", "n_runs")
 
 
 def join_rows(base: pd.DataFrame, new: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
     """Outer-join two tables' rows; base_row and new_row are row ids, -1 where a side lacks it."""
     sides = []
     for name, table in (("base", base), ("new", new)):
-        part = table[[*on, *(c for c in _CARRIED if c not in on)]].copy()
+        extra = [c for c in (*_CARRIED, *_CARRIED_IF_THERE) if c in table and c not in on]
+        part = table[[*on, *extra]].copy()
         part["row"] = table.index
         sides.append(part.rename(columns={c: f"{name}_{c}" for c in part if c not in on}))
     rows: pd.DataFrame = sides[0].merge(sides[1], on=list(on), how="outer", sort=False)
@@ -27,8 +30,10 @@ def join_rows(base: pd.DataFrame, new: pd.DataFrame, on: Sequence[str]) -> pd.Da
     # The order of the files, which is that of the specs, whatever the merge made of it.
     place = rows["base_row"].where(rows["base_row"] >= 0, len(base) + rows["new_row"])
     rows = rows.iloc[np.argsort(place.to_numpy(), kind="stable")].reset_index(drop=True)
-    rows["cache"] = rows["new_cache"].where(rows["new_cache"] != "", rows["base_cache"])
-    rows["bound"] = rows["new_bound"].where(rows["new_bound"] != "", rows["base_bound"])
+    for column in ("cache", "bound", "family", "distribution"):
+        if column not in rows and f"new_{column}" in rows:
+            latest = rows[f"new_{column}"]
+            rows[column] = latest.where(latest != "", rows[f"base_{column}"])
     return rows
 
 

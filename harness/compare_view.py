@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,6 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import stats
+from harness.compare_gate import Outcome
+from harness.compare_means import means, told
+from harness.compare_reasons import SAME_REASON
+from harness.compare_rerun import rerun_commands
 from harness.results import varying
 
 if TYPE_CHECKING:
@@ -25,25 +29,49 @@ _STYLES = {
     "UNCLEAR": "yellow",
     "SAME": "",
 }
-_TELLING_CLOCK = 0.01
+COLUMNS = ("op", "case", "dtype", "row", "base us", "new us", "new/base", "99 % interval", "band")
+TEXTS = ("verdict", "changed", "why")
+_N_NAMES = 4
+_MAX_COMMANDS = 5
 _ENDLESS = 100_000  # columns; wider than any row
 
 
-def render(comparison: Comparison, console: Console, limit: int = 200) -> None:
+def render(
+    comparison: Comparison, console: Console, limit: int = 200, outcome: Outcome | None = None
+) -> None:
     """Print labels, the table (worst verdicts first, at most `limit` rows), counts and means.
 
     Names are never cut: a row wider than the console runs on. NO_COLOR is the console's business.
     """
-    console.print(
-        Text(f"base: {comparison.base_name}   new: {comparison.new_name}"), soft_wrap=True
-    )
+    console.print(Text(heading(comparison)), soft_wrap=True)
     for label in comparison.labels:
         console.print(Text(f"! {label}", style="yellow"), soft_wrap=True)
-    rows = _ordered(comparison.rows)
+    rows = ordered(comparison.rows)
     table = _table(rows.head(limit))
     console.print(_Uncut(table), soft_wrap=True)
-    for line in _summary(comparison, rows, limit):
+    lines = [*hidden(rows, limit), counts(comparison)]
+    lines += [mean.text for mean in told(means(comparison.rows), comparison.rows)]
+    lines += _rerun(comparison)
+    for line in [*lines, *([outcome.text] if outcome else [])]:
         console.print(Text(line), soft_wrap=True)
+
+
+def heading(comparison: Comparison) -> str:
+    """Return the line that names both sides."""
+    text = f"base: {comparison.base_name}   new: {comparison.new_name}"
+    if comparison.sides:
+        text += f"   of {' + '.join(str(run.path) for run in comparison.runs[0])}"
+    return text
+
+
+def _rerun(comparison: Comparison) -> list[str]:
+    commands = rerun_commands(comparison)
+    if not commands:
+        return []
+    more = len(commands) - _MAX_COMMANDS
+    lines = [f"to measure what is UNCLEAR again{'' if comparison.sides else ', on both sides'}:"]
+    lines += [f"  {command}" for command in commands[:_MAX_COMMANDS]]
+    return lines + ([f"  and {more} more commands, all in --json"] if more > 0 else [])
 
 
 class _Uncut:
@@ -58,7 +86,7 @@ class _Uncut:
         yield from console.render(self._table, options.update(width=max(width, 1)))
 
 
-def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
+def ordered(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with a verdict or a new failure: failures, then worst verdict, then size."""
     shown = rows[(rows["verdict"] != "") | rows["failed"]]
     rank = shown["verdict"].map({v: i for i, v in enumerate(stats.VERDICTS)})
@@ -66,51 +94,56 @@ def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
         {"failed": ~shown["failed"], "rank": rank, "effect": -(shown["ratio"] - 1.0).abs()}
     )
     index = order.sort_values(["failed", "rank", "effect"], kind="stable").index
-    ordered: pd.DataFrame = shown.loc[index]
-    return ordered
+    result: pd.DataFrame = shown.loc[index]
+    return result
 
 
 def _table(rows: pd.DataFrame) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("op", "case", "dtype", "row"):
+    for place, name in enumerate(COLUMNS):
+        table.add_column(name, no_wrap=True, justify="left" if place < _N_NAMES else "right")
+    for name in TEXTS:
         table.add_column(name, no_wrap=True)
-    for name in ("base us", "new us", "new/base", "99 % interval", "band"):
-        table.add_column(name, no_wrap=True, justify="right")
-    for name in ("verdict", "changed"):
-        table.add_column(name, no_wrap=True)
+    for cells in cells_of(rows):
+        texts = [Text(cell) for cell in cells]
+        verdict = len(COLUMNS)
+        texts[verdict].stylize(_STYLES.get(cells[verdict], ""))
+        table.add_row(*texts)
+    return table
+
+
+def cells_of(rows: pd.DataFrame) -> list[list[str]]:
+    """Return each row's cells as text, those of COLUMNS and then those of TEXTS."""
     telling = varying(rows, ("math_mode", "distribution"))
+    lines = []
     for row in rows.to_dict("records"):
         shown = {c: row[c] for c, ops in telling.items() if row["op"] in ops}
-        table.add_row(
-            Text(str(row["op"])),
-            Text(_with(str(row["case"]), shown.get("distribution"))),
-            Text(_with(str(row["dtype"]), shown.get("math_mode"))),
-            Text(":".join(str(row[c]) for c in ("backend", "variant") if row.get(c))),
-            Text(_time(row["base_us"])),
-            Text(_time(row["new_us"])),
-            Text(_number(row["ratio"], "{:.3f}")),
-            Text(_interval(row["low"], row["high"])),
-            Text(f"{100 * row['band']:.2g} %" if row["ratio"] == row["ratio"] else ""),
-            Text(_verdict(row), style=_STYLES.get(row["verdict"], "")),
-            Text(str(row["changed"])),
+        lines.append(
+            [
+                str(row["op"]),
+                _with(str(row["case"]), shown.get("distribution")),
+                _with(str(row["dtype"]), shown.get("math_mode")),
+                ":".join(str(row[c]) for c in ("backend", "variant") if row.get(c)),
+                _time(row["base_us"]),
+                _time(row["new_us"]),
+                _number(row["ratio"], "{:.3f}"),
+                _interval(row["low"], row["high"]),
+                f"{100 * row['band']:.2g} %" if row["ratio"] == row["ratio"] else "",
+                str(row["verdict"]) or "MISSING",
+                str(row["changed"]),
+                _why(row),
+            ]
         )
-    return table
+    return lines
+
+
+def _why(row: Mapping[Any, Any]) -> str:
+    """The reason, without what every SAME row says."""
+    return str(row["reason"]).removeprefix(SAME_REASON).removeprefix("; ")
 
 
 def _with(text: str, extra: object) -> str:
     return f"{text} ({extra})" if extra else text
-
-
-def _verdict(row: Mapping[Any, Any]) -> str:
-    """Return the verdict with what explains it: a clock held down, or statuses without a time."""
-    if row["at_equal_clock"]:
-        return f"{row['verdict']} at equal clock (new ran at {row['clock_ratio']:.3f} of base's)"
-    if row["limited"] and abs(row["clock_ratio"] - 1) > _TELLING_CLOCK:
-        return f"{row['verdict']} (new ran at {row['clock_ratio']:.3f} of base's clock)"
-    if row["base_status"] == row["new_status"]:
-        return str(row["verdict"])
-    text = f"{row['base_status'] or 'no row'} -> {row['new_status'] or 'no row'}"
-    return f"{row['verdict'] or 'MISSING'} ({text})"
 
 
 def _number(value: object, form: str) -> str:
@@ -131,41 +164,25 @@ def _interval(low: float, high: float) -> str:
     return f"{low:.3f} .. {high:.3f}" if math.isfinite(high) else "too few rounds"
 
 
-def _summary(comparison: Comparison, shown: pd.DataFrame, limit: int) -> list[str]:
-    """Return the closing lines: rows hidden, counts, and means with what they leave out."""
-    lines = []
-    if len(shown) > limit:
-        hidden = shown.iloc[limit:]["verdict"].value_counts()
-        parts = [f"{n} {v}" for v, n in hidden.items()]
-        lines.append(f"{len(shown) - limit} more rows not shown: {', '.join(parts)}")
+def hidden(shown: pd.DataFrame, limit: int) -> list[str]:
+    """Return the line that counts the rows beyond the first `limit`, or none."""
+    if len(shown) <= limit:
+        return []
+    parts = [f"{n} {v}" for v, n in shown.iloc[limit:]["verdict"].value_counts().items()]
+    return [f"{len(shown) - limit} more rows not shown: {', '.join(parts)}"]
+
+
+def counts(comparison: Comparison) -> str:
+    """Return the line that counts verdicts, failures, and rows of one side alone."""
     rows = comparison.rows
-    counts = [f"{comparison.count(v)} {v}" for v in stats.VERDICTS]
+    of_verdict = [f"{comparison.count(v)} {v}" for v in stats.VERDICTS]
     untimed = int(((rows["verdict"] == "") & ~rows["failed"]).sum())
-    lines.append(
-        f"{', '.join(counts)}; newly incorrect {comparison.newly_incorrect}; "
+    return (
+        f"{', '.join(of_verdict)}; newly incorrect {comparison.newly_incorrect}; "
         f"only in base {_absent(rows, 'new')}, only in new {_absent(rows, 'base')}; "
         f"timed on neither side {untimed}"
     )
-    # A launch-bound ratio compares two empty launches; averaging it in would pull towards 1.
-    launch = rows["bound"] == "launch"
-    for op in rows.loc[~launch, "op"].drop_duplicates():
-        lines.append(_mean_line(str(op), rows[~launch & (rows["op"] == op)]))
-    lines.append(_mean_line("overall", rows[~launch]))
-    if launch.any():
-        lines.append(_mean_line("launch-bound rows alone", rows[launch]))
-    return lines
 
 
 def _absent(rows: pd.DataFrame, side: str) -> int:
     return int((rows[f"{side}_status"] == "").sum())
-
-
-def _mean_line(name: str, rows: pd.DataFrame) -> str:
-    ratios = rows["ratio"].dropna()
-    kept: Callable[[float], str] = "{:.3f}".format
-    mean = kept(stats.geometric_mean(ratios)) if len(ratios) else "none"
-    equal = int(rows["at_equal_clock"].sum())
-    return (
-        f"geometric mean new/base, {name}: {mean} over {len(ratios)} rows ok on both sides "
-        f"({len(rows) - len(ratios)} left out{f', {equal} at equal clock' if equal else ''})"
-    )

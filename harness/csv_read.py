@@ -117,6 +117,8 @@ def _cells_by_line(text: bytes) -> Iterator[tuple[int, int]]:
     starts = np.append(0, ends[:-1] + 1)
 
     def count(sign: str) -> Any:
+        if sign.encode() not in text:
+            return np.zeros(len(ends), dtype=np.int64)
         places = np.flatnonzero(signs == ord(sign))
         return np.searchsorted(places, ends) - np.searchsorted(places, starts)
 

@@ -8,11 +8,13 @@ computes throughout, whose cycles are constant, and 0 for one that waits for mem
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
+from . import pooling
 from .stats import CONFIDENCE, Floats, row_blocks
 
 # Of log clock over blocks: a clock that moves less says nothing about how time follows it.
@@ -67,22 +69,78 @@ def clock_moments(rounds: Any, n_rows: int) -> ClockMoments:
 def compare_at_equal_clock(
     base: ClockMoments, new: ClockMoments, tick: Floats, confidence: float = CONFIDENCE
 ) -> EqualClock:
-    """Compare aligned rows; no interval is narrower than the relative `tick`."""
+    """Compare aligned rows of two runs; no interval is narrower than the relative `tick`."""
+    return compare_runs_at_equal_clock([base], [new], tick, confidence)
+
+
+def compare_runs_at_equal_clock(
+    base: Sequence[ClockMoments],
+    new: Sequence[ClockMoments],
+    tick: Floats,
+    confidence: float = CONFIDENCE,
+) -> EqualClock:
+    """Compare aligned rows of several runs a side, each run a group of the analysis.
+
+    All runs share the exponent, which comes from within them: what differs from run to run tells
+    nothing about how time follows the clock. A run that lacks a row is NaN there.
+    """
+    sides = [_Side.of(runs) for runs in (base, new)]
     with np.errstate(all="ignore"):
-        tt, tf, ff = base.tt + new.tt, base.tf + new.tf, base.ff + new.ff
+        tt, tf, ff = (sum(_known(getattr(c, s)) for c in (*base, *new)) for s in ("tt", "tf", "ff"))
         exponent = np.clip(tf / ff, -1.0, 0.0)
-        freedom = base.n + new.n - 3.0
+        n_blocks = sides[0].n_blocks + sides[1].n_blocks
+        n_groups = sides[0].n_runs + sides[1].n_runs
+        freedom = n_blocks - n_groups - 1.0
         variance = (tt - 2 * exponent * tf + exponent**2 * ff) / freedom
-        apart = new.f - base.f
-        log_ratio = new.t - base.t - exponent * apart
-        error = np.sqrt(variance * (1 / base.n + 1 / new.n + apart**2 / ff))
-        half = np.maximum(stdtrit(freedom, 0.5 + confidence / 2.0) * error, tick)
-        spread = np.sqrt(ff / (base.n + new.n - 2.0))
+        apart = sides[1].f - sides[0].f
+        log_ratio = sides[1].t - sides[0].t - exponent * apart
+        clock_error = variance * apart**2 / ff
+        spreads = [side.spread(exponent, variance, freedom) for side in sides]
+        by_rounds = spreads[0].by_rounds + spreads[1].by_rounds + clock_error
+        half = stdtrit(freedom, 0.5 + confidence / 2.0) * np.sqrt(by_rounds)
+        as_units = pooling.interval(log_ratio, spreads, tick, confidence)
+        # Runs as units: their spread holds the rest, but not how well the exponent is known.
+        by_runs = np.hypot(np.log(as_units.high) - log_ratio, half)
+        half = np.maximum(np.where(as_units.runs, by_runs, half), tick)
+        spread = np.sqrt(ff / (n_blocks - n_groups))
         known = np.isfinite(half) & (freedom > 1) & (spread >= _LEAST_SPREAD)
         known &= np.abs(apart) <= _MOST_APART * spread
         return EqualClock(
             np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half), known
         )
+
+
+class _Side(NamedTuple):
+    """Runs of one side, a line each: blocks, mean log time and clock, and over all runs: how many
+    have the row, their blocks, and the means of their means."""
+
+    counts: Floats
+    times: Floats
+    clocks: Floats
+    n_runs: Floats
+    n_blocks: Floats
+    t: Floats
+    f: Floats
+
+    @classmethod
+    def of(cls, runs: Sequence[ClockMoments]) -> _Side:
+        counts, times, clocks = (np.array([getattr(c, s) for c in runs]) for s in ("n", "t", "f"))
+        # A run whose clock is unknown makes the row's unknown; one without the row has no count.
+        has_row = counts > 0
+        n_runs = has_row.sum(axis=0).astype(np.float64)
+        with np.errstate(all="ignore"):
+            t, f = (np.where(has_row, v, 0.0).sum(axis=0) / n_runs for v in (times, clocks))
+        return cls(counts, times, clocks, n_runs, counts.sum(axis=0), t, f)
+
+    def spread(self, exponent: Floats, variance: Floats, freedom: Floats) -> pooling.Spread:
+        """How well the mean time at equal clock is known; the rounds' variance is shared."""
+        adjusted = np.where(self.counts > 0, self.times - exponent * self.clocks, np.nan)
+        shares = variance / self.counts
+        return pooling.spread_of_runs(adjusted, shares, np.broadcast_to(freedom, shares.shape))
+
+
+def _known(values: Floats) -> Floats:
+    return np.where(np.isnan(values), 0.0, values)
 
 
 def widened_by_clock(low: Floats, high: Floats, clock_ratio: Floats) -> tuple[Floats, Floats]:

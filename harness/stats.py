@@ -157,10 +157,12 @@ def row_blocks(row: NDArray[np.int64], logs: Floats) -> tuple[NDArray[np.int64],
     """Return block_means of every row at once, as (row, mean) of each block."""
     if not row.size:
         return row, logs
-    order = np.argsort(row, kind="stable")
-    row, logs = row[order], logs[order]
-    first = np.searchsorted(row, row)  # position of each row's first round
-    size = np.bincount(row)[row]
+    if (np.diff(row) < 0).any():
+        order = np.argsort(row, kind="stable")
+        row, logs = row[order], logs[order]
+    sizes = np.bincount(row)
+    first = (np.cumsum(sizes) - sizes)[row]  # position of each row's first round
+    size = sizes[row]
     place = np.arange(row.size) - first
     block = np.where(size <= MOST_BLOCKS, place, place * MOST_BLOCKS // size)
     starts = np.flatnonzero(np.diff(row * MOST_BLOCKS + block, prepend=-1))
@@ -188,20 +190,6 @@ def welch(base: Moments, new: Moments, confidence: float = CONFIDENCE) -> tuple[
         lone = (base.n_rounds < 2) | (new.n_rounds < 2)
         half = np.where(lone & np.isfinite(log_ratio), np.inf, half)
         return np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half)
-
-
-def paired(ratios: Moments, tick: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, ...]:
-    """Return (ratio, low, high) by Student's t interval of the logs of ratios taken round by round.
-
-    What moves both sides of a round alike, such as the SM clock, cancels. Never narrower than the
-    relative `tick`; (0, inf) for fewer than two rounds, NaN for none.
-    """
-    with np.errstate(all="ignore"):
-        error = np.sqrt(ratios.variance / ratios.n_rounds)
-        half = stdtrit(ratios.n_rounds - 1.0, 0.5 + confidence / 2.0) * error
-        half = np.maximum(half, tick)
-        half = np.where((ratios.n_rounds < 2) & np.isfinite(ratios.mean), np.inf, half)
-        return np.exp(ratios.mean), np.exp(ratios.mean - half), np.exp(ratios.mean + half)
 
 
 def ratio_interval(

@@ -99,9 +99,12 @@ def test_nothing_in_common_is_refused(tmp_path: Path) -> None:
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     base = synthetic.write(tmp_path / "base", synthetic.rows())
     with RunWriter.create(tmp_path / "new", synthetic.meta()) as writer:
-        writer.append(synthetic.rows()[0], [[1.0], [1.0]])
+        writer.append(synthetic.rows()[0] | {"n_rounds": 2}, [[1.0], [1.0]])
     with pytest.raises(ComparisonRefused, match=r"new .* is incomplete"):
-        compare_runs(base, read_run(tmp_path / "new"), force=True)
+        compare_runs(base, read_run(tmp_path / "new"))
+    forced = compare_runs(base, read_run(tmp_path / "new"), force=True)
+    assert "CUT SHORT (forced): new" in forced.labels[0]
+    assert (forced.lost, forced.count("FASTER")) == (len(base.rows) - 1, 1)
     with open(tmp_path / "base" / "bench.csv", "a") as stream:
         stream.write("copy,half a li")
     with pytest.raises(ComparisonRefused, match="torn"):
@@ -127,7 +130,8 @@ def test_another_gpu_is_refused_and_labelled_when_forced(tmp_path: Path) -> None
 def test_another_index_of_the_same_gpu_is_fine(tmp_path: Path) -> None:
     base = synthetic.write(tmp_path / "base", synthetic.rows())
     new = synthetic.write(tmp_path / "new", [r | {"device": 4} for r in synthetic.rows()])
-    assert compare_runs(base, new).labels == ()
+    (label,) = compare_runs(base, new).labels
+    assert "device index: base 0, new 4; the same card" in label
 
 
 def test_cold_against_warm_is_refused(tmp_path: Path) -> None:
@@ -207,7 +211,7 @@ def test_newly_incorrect_fails(tmp_path: Path) -> None:
     text = text_of(comparison)
     assert "ok -> mismatch" in text
     assert "newly incorrect 1" in text
-    assert f"over {len(table) - 1} rows ok on both sides (1 left out)" in text
+    assert f"over {len(table) - 1} rows ok on both sides (1 left out: 1 ok -> mismatch)" in text
     assert exit_code(compare_runs(new, base)) == 0
 
 
@@ -265,7 +269,7 @@ def test_a_side_that_failed_is_shown_as_failed(tmp_path: Path) -> None:
     (row,) = comparison.rows.to_dict("records")
     assert (row["base_status"], row["new_status"]) == ("ok", "mismatch")
     assert comparison.newly_incorrect == 1
-    assert "MISSING (ok -> mismatch)" in text_of(comparison)
+    assert "newly incorrect: ok -> mismatch: x" in text_of(comparison)
 
 
 def test_two_headlines_are_refused(tmp_path: Path) -> None:

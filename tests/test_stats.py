@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness import stats
+from harness import pooling, stats
 
 
 def test_mid_mean_ignores_both_tails() -> None:
@@ -153,7 +153,8 @@ def test_paired_rounds_against_scipy() -> None:
     drift = rng.normal(1.0, 0.05, 15)
     base, new = drift * rng.normal(10, 0.01, 15), drift * rng.normal(12, 0.01, 15)
     found = stats.moments({"row": np.zeros(15, dtype=int), "mean_us": new / base}, 1)
-    ratio, low, high = (float(v[0]) for v in stats.paired(found, np.zeros(1)))
+    mean, spread = pooling.pooled([found])
+    ratio, low, high, _ = (float(v[0]) for v in pooling.interval(mean, [spread], np.zeros(1)))
     exact = scipy_stats.ttest_rel(np.log(new), np.log(base)).confidence_interval(0.99)
     assert (low, high) == pytest.approx(tuple(np.exp(exact)), rel=1e-6)
     assert ratio == pytest.approx(1.2, rel=0.002)
@@ -164,7 +165,9 @@ def test_paired_rounds_against_scipy() -> None:
 def test_a_paired_interval_is_no_narrower_than_a_tick_and_open_for_one_round() -> None:
     def interval(ratios: list[float]) -> tuple[float, ...]:
         table = {"row": np.zeros(len(ratios), dtype=int), "mean_us": np.asarray(ratios)}
-        return tuple(float(v[0]) for v in stats.paired(stats.moments(table, 1), np.array([0.01])))
+        mean, spread = pooling.pooled([stats.moments(table, 1)])
+        found = pooling.interval(mean, [spread], np.array([0.01]))
+        return tuple(float(v[0]) for v in found[:3])
 
     assert interval([1.0, 1.0, 1.0]) == pytest.approx((1.0, math.exp(-0.01), math.exp(0.01)))
     assert interval([2.0]) == (pytest.approx(2.0), 0.0, math.inf)
