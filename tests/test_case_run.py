@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from harness import case_run, check, later_runs, roster
 from harness.backends import Bound
 from harness.clock import Batch
+from harness.explain.facts import Launch
 from harness.protocol import Contender, Request
 from harness.registry import Registry
 from harness.spec import Case
@@ -307,6 +308,22 @@ def test_work_that_a_capture_finds_unjoined_costs_the_row_its_times(run, monkeyp
     assert "does not wait for" in rows["cuda"]["reason"]
     assert "time_us_p50" not in rows["cuda"]
     assert rows["triton"]["graph_us_p50"] == 8.0
+
+
+def test_kernels_that_cannot_be_named_cost_only_their_columns(run):
+    row = run(cuda=good)["cuda"]  # no GPU here, so nothing can be captured
+    assert row["status"] == "ok"
+    assert "registers" not in row
+    assert row["launch_problem"].startswith("cuda: ")
+
+
+def test_the_kernels_that_were_timed_are_named(run, monkeypatch):
+    launch = Launch("add_kernel", "0123", (4, 1, 1), (128, 1, 1), 1024, 32, 0, 64, "90")
+    monkeypatch.setattr(later_runs.launched, "launches_of", lambda call: [launch])
+    row = run(cuda=good)["cuda"]
+    columns = [row[name] for name in ("kernel_symbol", "registers", "spill_bytes", "shared_bytes")]
+    assert columns == ["add_kernel", 32, 0, 1088]
+    assert row["launches"][0]["grid"] == [4, 1, 1]
 
 
 def test_a_run_against_itself_skips_what_an_ordinary_run_has_checked(run):

@@ -20,9 +20,11 @@ SIDES = ("cuda", "triton")
 
 @dataclass
 class Explained:
-    """arch: of the GPU that is meant, as a number ("90"). notes: what is missing, and why."""
+    """arch: of the GPU that is meant, as a number ("90"). n_sms: of the visible one, 0 for the
+    arch's usual card. notes: what is missing, and why."""
 
     arch: str
+    n_sms: int = 0
     variants: list[Variant] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -35,7 +37,7 @@ class Explained:
             "tools": tools_of_both_sides(),
             "problems": self.notes,
             "kernels": kernels,
-            "variants": [variant_json(variant, self.arch) for variant in self.variants],
+            "variants": [variant_json(v, self.arch, self.n_sms) for v in self.variants],
         }
 
 
@@ -147,7 +149,8 @@ def _in_flight(kernel: KernelFacts, dynamic: int | None, threads: int, blocks: i
     return None if counts.in_flight_bytes is None else counts.in_flight_bytes * threads * blocks
 
 
-def variant_json(variant: Variant, arch: str) -> dict[str, Any]:
+def variant_json(variant: Variant, arch: str, n_sms: int = 0) -> dict[str, Any]:
+    """One entry of `variants`."""
     kernel = variant.kernel
     entry: dict[str, Any] = {
         "op": kernel.op,
@@ -159,7 +162,7 @@ def variant_json(variant: Variant, arch: str) -> dict[str, Any]:
     }
     if variant.launch is not None:
         entry["launch"] = to_json(variant.launch)
-    fit = fit_of(kernel, variant.launch, arch)
+    fit = fit_of(kernel, variant.launch, arch, n_sms)
     if fit is not None:
         entry |= {"occupancy": fit.occupancy, "limiter": fit.limiter, "waves": fit.waves}
         entry["in_flight_bytes_per_sm"] = fit.in_flight_bytes

@@ -29,8 +29,10 @@ def explain(options: argparse.Namespace) -> int:
     for stem in options.ops:
         registry.spec(stem)
     sides = (options.side,) if options.side else SIDES
-    arch = options.arch or gpu_arch() or DEFAULT_ARCH
+    gpu, n_sms = gpu_here()
+    arch = options.arch or gpu or DEFAULT_ARCH
     found = collect(registry, options.ops or registry.stems, arch, sides)
+    found.n_sms = n_sms if found.arch == gpu else 0
     everything = found.variants
     found.variants = matching(everything, options.variant)
     if everything and not found.variants:
@@ -42,16 +44,16 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def gpu_arch() -> str:
-    """The visible GPU's arch; "" where none is."""
+def gpu_here() -> tuple[str, int]:
+    """(arch, number of SMs) of the visible GPU; ("", 0) where none is."""
     try:
         import torch
     except ImportError:
-        return ""
+        return "", 0
     if not torch.cuda.is_available():
-        return ""
-    major, minor = torch.cuda.get_device_capability()
-    return f"{major}{minor}"
+        return "", 0
+    properties = torch.cuda.get_device_properties(0)
+    return f"{properties.major}{properties.minor}", int(properties.multi_processor_count)
 
 
 def _diff(files: Sequence[Path], as_json: bool) -> int:

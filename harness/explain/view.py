@@ -40,7 +40,7 @@ def lines(found: Explained, each: bool) -> list[str]:
             text += ["", f"{op} {side} ({built}, {len(of_side)} variants)"]
             grouped = side == "cuda" and not each and len(of_side) > 4
             groups = _groups(of_side) if grouped else [[v] for v in of_side]
-            text += _table([_cells(group, found.arch) for group in groups])
+            text += _table([_cells(group, found) for group in groups])
             text += [f"  warning: {w}" for w in _warnings(of_side)]
     text += [f"note: {note}" for note in found.notes]
     return text[1:] if text and not text[0] else text
@@ -62,10 +62,11 @@ def _groups(found: Sequence[Variant]) -> list[list[Variant]]:
     return list(groups.values())
 
 
-def _cells(group: Sequence[Variant], arch: str) -> tuple[str, ...]:
+def _cells(group: Sequence[Variant], found: Explained) -> tuple[str, ...]:
     kernels = [v.kernel for v in group]
     counts = [k.instructions for k in kernels if k.instructions is not None]
-    fits = [f for v in group if (f := fit_of(v.kernel, v.launch, arch)) is not None]
+    every = (fit_of(v.kernel, v.launch, found.arch, found.n_sms) for v in group)
+    fits = [fit for fit in every if fit is not None]
     dynamic = [v.launch.dynamic_shared_bytes if v.launch else None for v in group]
     shared = [
         None if k.static_shared_bytes is None else k.static_shared_bytes + (d or 0)
