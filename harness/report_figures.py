@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -41,40 +42,40 @@ class Pictures:
     missing: list[str]
 
 
-def draw(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
-    """Draw the run's figures into `folder`: (files, a line for each figure that is not there).
+def draw(run: Run, folder: Path) -> list[Path]:
+    """Draw the run's figures into `folder`; none of a run of several GPU models.
 
     A PNG only where the SVG is too large: drawing is what takes a report's time.
     """
-    said: list[str] = []
     files: list[Path] = []
-    try:
-        for name, figure in plots.figures(run, said.append):
+    # `plot` says why a figure is not there; the page says only that it is not.
+    with contextlib.suppress(plots.PlotError):
+        for name, figure in plots.figures(run, lambda _: None):
             files += plot_style.save(figure, folder / name, ("svg",))
             if files[-1].stat().st_size > _LARGEST_SVG:
                 files += plot_style.save(figure, folder / name, ("png",))
-    except plots.PlotError as error:
-        said.append(str(error))
-    return files, said
+    return files
 
 
 def pictures(run: Run, sides: SideMap, files: Sequence[Path] | None = None) -> Pictures:
     """Return the run's figures, drawn now where no `files` of them are given."""
     if files is not None:
-        return _collect(run, sides, files, [])
+        return _collect(run, sides, files)
     with tempfile.TemporaryDirectory() as folder:
-        drawn, said = draw(run, Path(folder))
-        said = [line.replace(str(run.path), "this run") for line in said]
-        return _collect(run, sides, drawn, said)
+        return _collect(run, sides, draw(run, Path(folder)))
 
 
-def _collect(run: Run, sides: SideMap, files: Iterable[Path], missing: list[str]) -> Pictures:
+def _collect(run: Run, sides: SideMap, files: Iterable[Path]) -> Pictures:
     groups = plot_data.groups(run.rows)
     ops = {group.name: group.op for group in groups}
     ops |= {plot_data.stem("roof_share", group.op): group.op for group in groups}
     by_op: dict[str, list[Picture]] = {}
     used = 0
-    for stem, kinds in _kinds(files).items():
+    kinds_of = _kinds(files)
+    absent = [name for name in _CAPTIONS if name not in kinds_of]
+    missing = [f"{', '.join(absent)}: not drawn for want of data; make plots says why"]
+    missing = missing if absent else []
+    for stem, kinds in kinds_of.items():
         path = _smaller(kinds)
         used += path.stat().st_size
         if used > _ROOM:
