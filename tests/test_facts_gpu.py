@@ -45,6 +45,7 @@ def launches(stem: str, side: str, dtype: str) -> list[Launch]:
 def test_registers_and_occupancy_are_the_drivers(stem, side, tmp_path):
     for dtype in REGISTRY.spec(stem).dtypes:
         (launch,) = launches(stem, side, dtype)
+        (tmp_path / dtype).mkdir()
         event = {"row": {"op": stem, "backend": side, "spill_bytes": None}}
         book = FactsBook(tmp_path / dtype, REGISTRY.stems, {"sm_count": 132})
         book.take([event | {"launches": launched.as_events([launch])}])

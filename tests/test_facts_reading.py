@@ -319,6 +319,13 @@ def test_the_book_fills_a_spill_and_a_failure_costs_no_row(tmp_path, monkeypatch
     assert list(again._rows) == [row_key(ROW)]  # a resumed run keeps what it knew
 
 
+def test_a_folder_that_is_gone_is_not_made_again_for_facts(tmp_path):
+    book = FactsBook(tmp_path / "gone", ("vector_add",), {})
+    launch = to_json(Launch("other_kernel", block=(128, 1, 1)))
+    book.take([{"row": dict(ROW, backend="torch"), "launches": [launch]}])
+    assert not (tmp_path / "gone").exists()
+
+
 def test_a_fit_without_dynamic_shared_memory_is_an_upper_bound():
     kernel = facts(static_shared_bytes=0, max_threads=256)
     fit = fit_of(kernel, None, "90")

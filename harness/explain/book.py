@@ -107,7 +107,7 @@ class FactsBook:
         return self._built[arch]
 
     def _launch_entry(self, launch: Launch) -> dict[str, Any]:
-        entry = to_json(launch)
+        entry = to_json(replace(launch, cubin=""))  # a path of this machine
         entry["name"] = tools.short_name(launch.symbol)
         if launch.threads and launch.registers and launch.grid:
             shared = (launch.static_shared_bytes or 0) + (launch.dynamic_shared_bytes or 0)
@@ -125,6 +125,7 @@ class FactsBook:
             self._problems.append(text)
 
     def _write(self) -> None:
+        # A run's folder that somebody deleted is the writer of rows' to put back.
         if not self._tools:
             self._tools = tools_of_both_sides()
         store.write(self._path, (json.dumps(self._as_json(), indent=1) + "\n").encode())

@@ -45,13 +45,17 @@ def remember(kind: str, parts: Iterable[bytes | str], make: Callable[[], Any]) -
         return json.loads(file.read_text())
     answer = make()
     with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
         write(file, json.dumps(answer).encode())
     return answer
 
 
 def write(file: Path, data: bytes) -> None:
-    """Whole or not at all: two processes may explain at once."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """Whole or not at all: two processes may explain at once. The folder must be there."""
     partial = file.with_name(f".{file.name}.{os.getpid()}")
-    partial.write_bytes(data)
-    partial.replace(file)
+    try:
+        partial.write_bytes(data)
+        partial.replace(file)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
