@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.explain import diff, elf, extension, ncu, nvcc, ptx, run_view, sass, tools
+from harness.explain import (
+    diff,
+    driver,
+    elf,
+    extension,
+    launched,
+    ncu,
+    nvcc,
+    ptx,
+    run_view,
+    sass,
+    tools,
+)
 from harness.explain.book import FACTS_NAME, FactsBook, read, row_key
 from harness.explain.collect import fit_of
 from harness.explain.facts import (
@@ -376,3 +388,79 @@ def test_ncu_leaves_the_clocks_alone():
     command = ncu.command(["python", "-m", "x"], "softmax_kernel")
     assert command[command.index("--clock-control") + 1] == "none"
     assert command[-3:] == ["python", "-m", "x"]
+
+
+# ---- the driver ----------------------------------------------------------------------------------
+
+
+class FakeCuda:
+    """A graph of an empty node and two kernels, the second launched through the library interface."""
+
+    kinds = (5, 0, 0)
+
+    def cuGraphGetNodes(self, graph, nodes, count) -> int:  # noqa: N802
+        count._obj.value = len(self.kinds)
+        for i in range(len(self.kinds)) if nodes else ():
+            nodes[i] = 100 + i
+        return 0
+
+    def cuGraphNodeGetType(self, node, kind) -> int:  # noqa: N802
+        kind._obj.value = self.kinds[node.value - 100]
+        return 0
+
+    def cuGraphKernelNodeGetParams_v2(self, node, params) -> int:  # noqa: N802
+        into = params._obj
+        into.func, into.kern = (7, None) if node.value == 101 else (None, 8)
+        into.grid[:], into.block[:], into.shared_bytes = (4, 2, 1), (64, 2, 1), 2048
+        return 0
+
+    def cuKernelGetFunction(self, function, kernel) -> int:  # noqa: N802
+        function._obj.value = kernel.value + 1
+        return 0
+
+    def cuFuncGetName(self, name, function) -> int:  # noqa: N802
+        name._obj.value = {7: b"first_kernel", 9: b"second_kernel"}[function.value]
+        return 0
+
+    def cuFuncGetAttribute(self, value, which, function) -> int:  # noqa: N802
+        value._obj.value = {1: 128, 3: 0, 4: 40, 6: 90}[which.value]
+        return 0
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(  # noqa: N802
+        self, value, function, threads, shared
+    ) -> int:
+        value._obj.value = 2048 // threads.value
+        return 0
+
+
+def test_the_kernels_of_a_graph_are_named_in_order():
+    first, second = driver.Driver(FakeCuda()).launches(1)
+    assert (first.symbol, second.symbol) == ("first_kernel", "second_kernel")
+    assert (first.grid, first.block, first.threads) == ((4, 2, 1), (64, 2, 1), 128)
+    assert (first.registers, first.local_bytes, first.static_shared_bytes) == (40, 0, 128)
+    assert (first.dynamic_shared_bytes, first.binary_arch, first.blocks_per_sm) == (2048, "90", 16)
+    assert launched.columns([first, second]) == {
+        "kernel_symbol": "first_kernel,second_kernel",
+        "registers": 40,
+        "spill_bytes": 0,
+        "shared_bytes": 2176,
+    }
+
+
+def test_a_driver_without_a_call_or_with_an_error_is_one_line():
+    class Refuses(FakeCuda):
+        cuFuncGetName = None  # noqa: N815  # of an old driver
+
+        def cuGraphGetNodes(self, *_) -> int:  # noqa: N802
+            return 400
+
+    with pytest.raises(ExplainError, match="cuGraphGetNodes failed with CUDA driver error 400"):
+        list(driver.Driver(Refuses()).launches(1))
+    missing = type("Old", (FakeCuda,), {"cuFuncGetName": None})
+    with pytest.raises(ExplainError, match="the driver has no cuFuncGetName"):
+        list(driver.Driver(missing()).launches(1))
+
+
+def test_local_memory_alone_is_not_called_a_spill():
+    assert launched.columns([Launch("k", local_bytes=64)])["spill_bytes"] is None
+    assert launched.columns([]) == {}
