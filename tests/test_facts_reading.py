@@ -19,9 +19,10 @@ from harness.explain import (
     run_view,
     sass,
     tools,
+    view,
 )
 from harness.explain.book import FACTS_NAME, FactsBook, read, row_key
-from harness.explain.collect import fit_of
+from harness.explain.collect import Explained, fit_of, matching
 from harness.explain.facts import (
     ExplainError,
     Instructions,
@@ -31,6 +32,7 @@ from harness.explain.facts import (
     to_json,
 )
 from harness.explain.occupancy import Occupancy, occupancy, waves
+from harness.explain.variants import Variant
 
 GOLDEN = """
 	code for sm_90a
@@ -349,6 +351,23 @@ def test_a_fit_without_dynamic_shared_memory_is_an_upper_bound():
     assert fit_of(facts(), None, "90") is None
 
 
+def test_the_table_groups_instances_and_shows_each_when_asked():
+    names = [f"vector_add_kernel<float, {n}, false>" for n in (1, 2, 4, 8, 16)]
+    variants = [
+        Variant(KernelFacts(name, name, "cuda", "vector_add", "90a", name, 30 + i))
+        for i, name in enumerate(names)
+    ]
+    found = Explained("90", variants=variants, notes=["triton: is not installed"])
+    grouped = view.lines(found, each=False)
+    assert grouped[0] == "vector_add cuda (sm_90a, 5 variants)"
+    assert [line.split() for line in grouped[2:3]] == [
+        ["vector_add_kernel<float,", "...>", "x5", "30-34"]
+    ]
+    assert grouped[-1] == "note: triton: is not installed"
+    assert len(view.lines(found, each=True)) == len(grouped) + 4
+    assert [v.kernel.name for v in matching(variants, "float, 4")] == [names[2]]
+
+
 # ---- ncu -----------------------------------------------------------------------------------------
 
 NCU = """some program's own line
@@ -394,7 +413,7 @@ def test_ncu_leaves_the_clocks_alone():
 
 
 class FakeCuda:
-    """A graph of an empty node and two kernels, the second launched through the library interface."""
+    """An empty node and two kernels, the second launched through the library interface."""
 
     kinds = (5, 0, 0)
 
