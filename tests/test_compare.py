@@ -279,13 +279,14 @@ def test_two_headlines_are_refused(tmp_path: Path) -> None:
         compare_sides(run)
 
 
-def big_run(folder: Path, n_rows: int, seed: int) -> None:
+def big_run(folder: Path, n_rows: int, seed: int, backends: tuple[str, ...] = ("cuda",)) -> None:
     """Write a synthetic run directly: the writer's fsync a row is not what is tested here."""
     rng = np.random.default_rng(seed)
-    times = np.linspace(5.0, 500.0, n_rows)
+    times = np.repeat(np.linspace(5.0, 500.0, n_rows // len(backends)), len(backends))
     template = {c: "" for c in COLUMNS} | synthetic.row("copy", 1, "cuda", 5.0)
     bench = pd.DataFrame({c: [template[c]] * n_rows for c in COLUMNS}).astype(object)
-    bench["case"] = [f"c{i}" for i in range(n_rows)]
+    bench["case"] = [f"c{i // len(backends)}" for i in range(n_rows)]
+    bench["backend"] = [backends[i % len(backends)] for i in range(n_rows)]
     for quantile in ("p20", "p50", "p80"):
         bench[f"time_us_{quantile}"] = times
     bench["headline"] = "1"
@@ -303,14 +304,14 @@ def big_run(folder: Path, n_rows: int, seed: int) -> None:
     rounds.to_csv(folder / "rounds.csv", index=False)
 
 
-def test_a_hundred_thousand_rows_within_ten_seconds(tmp_path: Path) -> None:
+def test_a_hundred_thousand_rows_within_five_seconds(tmp_path: Path) -> None:
     big_run(tmp_path / "base", 100_000, 1)
     big_run(tmp_path / "new", 100_000, 2)
     start = time.process_time()
     base, new = read_run(tmp_path / "base"), read_run(tmp_path / "new")
     comparison = compare_runs(base, new)
     text = text_of(comparison)
-    assert time.process_time() - start < 10.0
+    assert time.process_time() - start < 5.0
     called = comparison.count("FASTER") + comparison.count("SLOWER")
     assert called <= len(comparison.rows) / 1000
     assert "99800 more rows not shown" in text
