@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness import plot_data, plot_style, plots
+from harness import plot_data, plot_style, plots, stats
 from harness.report_machine import drift
 from harness.report_map import SideMap, summary
-from harness.report_text import count, mapping, number
+from harness.report_text import count, listing, mapping, number
 from harness.results import Run
 
 # An SVG of every sample or poll is several times the size of its picture.
@@ -131,9 +131,19 @@ def _alt(run: Run, sides: SideMap, stem: str, op: str) -> str:
         column, unit = ("tflops", "TFLOP/s") if group.compute else ("gbps", "GB/s")
         return f"Rate of {op} in {group.dtype} over size: {_ranges(rows, column, unit)}."
     found = _FINDINGS.get(stem)
-    return (found(run) if found else "") or f"{_CAPTIONS.get(stem, stem)} " + " ".join(
-        summary(run, sides)[1:3]
-    )
+    text = found(run) if found else ""
+    if stem == "heatmap" and not sides.refused:
+        text = f"CUDA time over Triton time by op and size: {_means(sides.rows)}."
+    return text or f"{_CAPTIONS.get(stem, stem)} " + " ".join(summary(run, sides)[1:3])
+
+
+def _means(rows: pd.DataFrame) -> str:
+    timed = rows[rows["ratio"].notna()]
+    means = [
+        f"{op} {stats.geometric_mean(part['ratio']):.3f}"
+        for op, part in timed.groupby("op", sort=False)
+    ]
+    return f"geometric means {listing(means)}" if means else "no case was timed on both sides"
 
 
 def _ranges(rows: pd.DataFrame, column: str, unit: str) -> str:
@@ -163,6 +173,17 @@ def _samples(run: Run) -> str:
     )
 
 
+def _overview(run: Run) -> str:
+    ok = run.rows[run.rows["status"] == "ok"]
+    best = ok.groupby(["op", "backend"], sort=False)["pct_roof"].max().dropna()
+    texts = [
+        f"{op} " + ", ".join(f"{side} {share:.0f} %" for (_, side), share in part.items())
+        for op, part in best.groupby("op", sort=False)
+    ]
+    found = f"the largest shares are {'; '.join(texts[:6])}" if texts else ""
+    return f"Rates over size against the measured roof, of which {found}." if found else ""
+
+
 def _roofline(run: Run) -> str:
     ok = run.rows[(run.rows["status"] == "ok") & (run.rows["bound"] != "launch")]
     return f"Rates under the measured roofs, in percent of them: {_ranges(ok, 'pct_roof', '%')}."
@@ -172,5 +193,6 @@ _FINDINGS: dict[str, Callable[[Run], str]] = {
     "drift": drift,
     "launch": _launch,
     "samples": _samples,
+    "overview": _overview,
     "roofline": _roofline,
 }

@@ -29,7 +29,9 @@ _FILES = {
     META_NAME: "machine, settings, roofs",
     SAMPLES_NAME: "every sample",
     WATCH_NAME: "power, temperature and clock during the run",
+    "facts.json": "compiler facts of the kernels",
 }
+_OPTIONAL = ("facts.json",)
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,8 @@ def files(run: Run) -> list[File]:
     found = []
     for name, what in _FILES.items():
         path = run.path / name
+        if name in _OPTIONAL and not path.is_file():
+            continue
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
         found.append(File(name, what, digest))
     return found

@@ -15,6 +15,7 @@ from harness.report_map import SideMap, case_names, op_sentence
 from harness.report_sources import Source
 from harness.report_text import UNKNOWN, cut, fixed, interval, number, short, time_us
 from harness.results import KEY, Run
+from harness.schema import FAILED
 
 MAX_ROWS = 4000  # of a whole report; a page of more no browser scrolls well
 
@@ -119,7 +120,6 @@ def _case(row: Mapping[Any, Any]) -> tuple[str, ...]:
 
 def _values(row: Mapping[Any, Any], name: str, side: Mapping[Any, Any]) -> list[Value]:
     implementation = f"{row['backend']}:{row['variant']}" if row["variant"] else row["backend"]
-    timed = row["status"] == "ok"
     ratio = number(side.get("ratio"))
     marks = [mark for mark in str(row["warnings"]).split(";") if mark]
     return [
@@ -127,7 +127,11 @@ def _values(row: Mapping[Any, Any], name: str, side: Mapping[Any, Any]) -> list[
         Value(str(row["dtype"])),
         Value(str(implementation)),
         Value(str(row["form"]) or UNKNOWN),
-        Value(str(row["status"]), note=cut(row["reason"]), kind="" if timed else "bad"),
+        Value(
+            str(row["status"]),
+            note=cut(row["reason"]),
+            kind="bad" if row["status"] in FAILED else "",
+        ),
         _number(row["time_us_p50"], time_us(row["time_us_p50"])),
         _number(row["precision_pct"], fixed(row["precision_pct"], 2)),
         Value(
@@ -179,13 +183,17 @@ def warnings_in_words(rows: pd.DataFrame) -> list[tuple[str, int, str]]:
 def compiled(rows: pd.DataFrame) -> list[list[str]]:
     """Return what the compilers made of each implementation, [] where no row records any of it."""
     told = rows["kernel_symbol"].ne("") | rows[list(COMPILED[:3])].notna().any(axis=1)
-    lines: dict[tuple[str, ...], int] = {}
+    lines: dict[tuple[Any, ...], int] = {}
     for row in rows[told].to_dict("records"):
-        numbers = ["" if pd.isna(row[c]) else str(int(row[c])) for c in COMPILED[:3]]
+        numbers = [-1 if pd.isna(row[c]) else int(row[c]) for c in COMPILED[:3]]
         row_name = f"{row['backend']}:{row['variant']}" if row["variant"] else str(row["backend"])
         key = (row_name, str(row["dtype"]), str(row["form"]), str(row["kernel_symbol"]), *numbers)
         lines[key] = lines.get(key, 0) + 1
-    return [[text or UNKNOWN for text in key] + [str(n)] for key, n in sorted(lines.items())]
+    unknown = ("", -1)
+    return [
+        [UNKNOWN if value in unknown else str(value) for value in key] + [str(n)]
+        for key, n in sorted(lines.items())
+    ]
 
 
 def sentence(run: Run, op: str, sides: SideMap) -> str:
