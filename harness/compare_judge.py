@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from harness import pooling, stats
+from harness.compare_rows import marked
 from harness.equal_clock import (
     ClockMoments,
     clock_moments,
@@ -50,7 +51,7 @@ def add_pooled_ratios(
     both = ((rows["base_status"] == "ok") & (rows["new_status"] == "ok")).to_numpy()
     times = [[_times(*run, tick_us) for run in runs] for runs in sides]
     clocks = [[_clocks(*run) for run in runs] for runs in sides]
-    marks = [rows[f"{name}_warnings"].str.contains(CLOCK_LIMITED_MARKS) for name in _SIDES]
+    marks = [marked(rows[f"{name}_warnings"], CLOCK_LIMITED_MARKS) for name in _SIDES]
     limited = (marks[0] | marks[1]).to_numpy()
     tick = np.fmax.reduce([moments.tick for runs in times for moments in runs])
     (base, base_spread), (new, new_spread) = (pooling.pooled(runs) for runs in times)

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.compare_rows import marked
+
 # What every SAME row says; a table for people leaves it out.
 SAME_REASON = "interval within the band"
 _TELLING_CLOCK = 0.01
@@ -108,7 +110,7 @@ def _remarks(
         remarks.append((timed & ~rows["paired"], "not timed in the same rounds"))
     for mark, words in _DOUBTS.items():
         for name, warnings in warned.items():
-            remarks.append((timed & warnings.str.contains(mark), f"{name} {words}"))
+            remarks.append((timed & marked(warnings, mark), f"{name} {words}"))
     return remarks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -41,6 +42,12 @@ def differ(rows: pd.DataFrame, column: str) -> pd.Series[bool]:
     """Return where both sides record `column` and record different values."""
     before, now = rows[f"base_{column}"], rows[f"new_{column}"]
     return (before != now) & (before != "") & (now != "")
+
+
+def marked(texts: pd.Series[str], pattern: str) -> pd.Series[bool]:
+    """Return where `pattern` occurs; the few different texts of a long column are searched once."""
+    found = {text: bool(re.search(pattern, text)) for text in texts.unique()}
+    return texts.map(found).astype(bool)
 
 
 def mark_changes(

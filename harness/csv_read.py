@@ -59,7 +59,8 @@ def read_csv(
             f"{path} is empty or was cut within its first line, want a header and rows; copy the "
             "run again"
         )
-    header = text.decode("utf-8-sig", errors="replace").partition("\n")[0].strip().split(",")
+    first = text[: text.index(b"\n")] if b"\n" in text else text
+    header = first.decode("utf-8-sig", errors="replace").strip().split(",")
     absent = [c for c in columns if c not in header]
     missing = [c for c in absent if SINCE_MINOR.get(c, 0) <= minor(version)]
     if missing:
