@@ -21,7 +21,7 @@ from harness.report_ops import Column, Value
 from harness.report_text import cut, fixed, interval, number, time_us
 from harness.results import Run
 
-MAX_ROWS = 2000
+MAX_ROWS = 1000
 COLUMNS = (
     Column("Op", False),
     Column("Case", False, "shape and layout"),

@@ -20,7 +20,7 @@ from harness.results import Run
 
 # An SVG of every sample or poll is several times the size of its picture.
 _LARGEST_SVG = 250_000
-_ROOM = 6_500_000  # bytes of all figures: the page stays below 10 MB
+_ROOM = 3_500_000  # bytes of all figures: the page stays below 10 MB
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
