@@ -115,6 +115,9 @@ def clock(run: Run) -> Facts:
         facts.append(("Noise floor between processes", f"{100 * floor:.2g} %"))
     known = mapping(floor)
     classes = [floor_words(entry) for entry in sequence(known.get("classes"))]
+    for name, key in (("at equal clock", "equal_clock"), ("clock held down", "clock_limited")):
+        entry = mapping(known.get(key))
+        classes.append(floor_words(entry, name) if entry else "")
     text = "; ".join(words for words in classes if words)
     if text:
         facts.append(("Noise floor between processes", text))

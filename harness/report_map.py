@@ -203,11 +203,11 @@ def _checked(rows: pd.DataFrame) -> str:
     return f"{right}; the others: {others}." if others else f"{right}."
 
 
-def floor_words(entry: object) -> str:
+def floor_words(entry: object, name: str = "") -> str:
     """Return a class of the noise floor in words: how far identical builds lie apart."""
     known = mapping(entry)
     floor = number(known.get("floor"))
     below = number(known.get("below_us"))
-    where = f"below {below:g} µs" if math.isfinite(below) else "longer"
+    where = name or (f"below {below:g} µs" if math.isfinite(below) else "longer")
     source = f" ({known['source']})" if known.get("source") else ""
     return f"{where}: {100 * floor:.2g} %{source}" if math.isfinite(floor) else ""
