@@ -63,8 +63,8 @@ explain: $(RUN_DEPS) ext ## show what the compilers made of both sides, no GPU n
 	$(PY) -m harness explain $(ARGS)
 
 compare: $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=results/...
-	@test -n '$(BASE)' || { echo 'usage: make compare BASE=results/... NEW=results/...' >&2; exit 2; }
-	$(PY) -m harness compare '$(BASE)' '$(NEW)' $(ARGS)
+	@test -n '$(BASE)$(findstring --base,$(ARGS))' || { echo 'usage: make compare BASE=results/... NEW=results/...' >&2; exit 2; }
+	$(PY) -m harness compare $(if $(BASE),'$(BASE)') $(if $(NEW),'$(NEW)') $(ARGS)
 
 plots: $(READ_DEPS) ## draw the plots of a run again: RUN=results/...
 	@test -n '$(RUN)' || { echo 'usage: make plots RUN=results/...' >&2; exit 2; }

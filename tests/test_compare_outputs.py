@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from fixtures import synthetic_run as synthetic
 from test_compare import big_run
+from test_schema_docs import first_cells
 
 from harness import cli
 from harness.compare_command import write_file
@@ -187,6 +188,17 @@ def test_csv_has_every_row_and_json_everything(tmp_path, capsys, slower) -> None
     same = next(r for r in found["rows"] if r["verdict"] == "SLOWER")
     assert float(row["ratio"]) == pytest.approx(same["ratio"], abs=1e-14)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c.json", "new folder"]
+
+
+def test_columns_and_keys_are_documented(slower, capsys) -> None:
+    heading = "compare --csv and --json"
+    assert first_cells(heading) == list(COLUMNS)
+    cli.main(["compare", *slower, "--json", "-"])
+    found = json.loads(capsys.readouterr().out)
+    assert set(first_cells(heading, 1)) == set(found)
+    assert list(found["rows"][0]) == list(COLUMNS)
+    for mean in found["means"]:
+        assert set(mean) <= {"level", "name", "ratio", "n_rows", "left_out", "at_equal_clock"}
 
 
 @pytest.mark.parametrize("option", ["--csv", "--json", "--markdown"])

@@ -16,13 +16,16 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
+from fixtures.recorded_runs import QUICK
 
 from harness import cli, commands, machine, sweep
 from harness.plan import Unit
 from harness.protocol import Contender
 from harness.registry import REPOSITORY, Registry
 from harness.results import read_run
+from harness.roofs import Roofs
 from harness.rows import RowMaker
+from harness.schema import META_FACTS, meta_fact
 from harness.spec import Case
 from harness.supervisor import Supervisor
 
@@ -199,6 +202,83 @@ REPORTS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ("test_doctor::test_missing_c_compiler_and_libcuda_are_named",),
         ("test_field_reports_gpu::test_without_a_c_compiler_the_cuda_half_runs",),
     ),
+    "D01": (
+        "files of two GPU models were compared in silence, and one card under two indices refused",
+        (
+            "test_compare::test_another_gpu_is_refused_and_labelled_when_forced",
+            "test_compare::test_another_index_of_the_same_gpu_is_fine",
+            "test_recorded::test_another_model_is_refused_also_where_only_the_meta_says_so",
+        ),
+        (),
+    ),
+    "D02": (
+        "a full run against a partial one gave 0 matches and success",
+        (
+            "test_compare::test_rows_on_one_side_are_missing_and_counted",
+            "test_compare::test_nothing_in_common_is_refused",
+            "test_recorded::test_rows_of_one_run_alone_are_missing_and_counted",
+            "test_messages::test_an_empty_table_is_said_to_be_empty",
+        ),
+        (),
+    ),
+    "D03": (
+        "several GPUs or configurations in one file were drawn as one zigzag line",
+        (
+            "test_results::test_duplicates_name_the_column_to_filter",
+            "test_plots::test_several_gpus_are_refused",
+            "test_plots::test_modes_and_distributions_never_share_a_line",
+        ),
+        (),
+    ),
+    "D05": (
+        "GB/s by 2^30, milliseconds as seconds, a label that does not fit the formula",
+        (
+            "test_field_reports::test_a_billion_bytes_a_millisecond_are_a_thousand_gbps",
+            "test_plots::test_rates_are_decimal_and_axes_start_at_zero",
+            "test_export::test_units_are_those_of_the_documentation",
+        ),
+        (),
+    ),
+    "D06": (
+        "a misplaced bracket in a byte formula, flops of masked work, results above the peak",
+        (
+            "test_specs::test_bytes_and_flops_by_hand",
+            "test_specs::test_inputs_are_what_the_byte_formula_counts",
+            "test_plausible::test_peaks",
+            "test_field_reports::test_a_row_above_the_peak_is_listed_and_in_no_ratio",
+        ),
+        (),
+    ),
+    "D08": (
+        "no threshold, or a fixed one, called the machine's noise a regression",
+        (
+            "test_compare::test_one_slower_kernel_is_the_only_verdict",
+            "test_compare::test_dirty_trees_and_drivers_are_labels",
+            "test_compare::test_names_are_never_cut_and_hidden_rows_are_counted",
+            "test_recorded::test_the_same_build_on_two_cards_calls_nothing_but_torch_compile",
+            "test_recorded::test_another_driver_is_a_label_and_no_verdict",
+            "test_recorded::test_a_slowdown_is_found_once_it_exceeds_what_processes_differ_by",
+        ),
+        (),
+    ),
+    "D10": (
+        "fixed decimals made small differences zero, and columns changed their meaning",
+        (
+            "test_compare::test_tiny_times_differ_exactly",
+            "test_results::test_round_trip_keeps_every_digit",
+            "test_results::test_a_schema_is_known_or_refused_by_name",
+            "test_results::test_a_run_of_schema_1_0_reads_with_later_columns_unknown",
+        ),
+        (),
+    ),
+    "D12": (
+        "results without driver, clocks or versions, so that nobody could say why they differ",
+        (
+            "test_compare::test_a_missing_fact_is_named_not_guessed",
+            "test_field_reports::test_recorded_runs_have_every_fact",
+        ),
+        (),
+    ),
 }
 
 
@@ -270,6 +350,27 @@ def test_a_row_above_the_peak_is_listed_and_in_no_ratio(liar: str) -> None:
     outcome.add(unit, rows)
     (line,) = outcome.failures
     assert line.startswith(f"invalid: vector_add 2^28 f32 {liar}: ")
+
+
+def test_a_billion_bytes_a_millisecond_are_a_thousand_gbps() -> None:
+    registry = Registry()
+    case = Case({"N": 10**8})
+    unit = Unit(registry.spec("vector_add"), case, "f32", (Contender("cuda"),))
+    row = {"backend": "cuda", "variant": "", "status": "ok", "time_us_p50": 1200.0}
+    answered = [{"row": row, "rounds": [[1200.0]], "samples": [[1200.0]]}]
+    curves = {kind: ((1e3, 5.0), (1e10, 5000.0)) for kind in ("copy", "read", "write")}
+    roofs = Roofs(curves, {}, 2.0, 0.0, 0.0, 0, "invented")
+    (event,) = RowMaker(registry, CARD, 0, roofs).complete(unit, answered)
+    made = event["row"]
+    assert (made["bytes_read"], made["bytes_written"]) == (8 * 10**8, 4 * 10**8)
+    assert made["gbps"] == pytest.approx(1000.0, rel=1e-12)
+    assert made["tflops"] == pytest.approx(1e8 / 1.2e-3 / 1e12, rel=1e-12)
+
+
+@pytest.mark.parametrize("run", [REFERENCE, *QUICK], ids=lambda run: run.name)
+def test_recorded_runs_have_every_fact(run: Path) -> None:
+    meta = read_run(run).meta
+    assert [fact for fact in META_FACTS if meta_fact(meta, fact) is None] == []
 
 
 @pytest.mark.parametrize(
