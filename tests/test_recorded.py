@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from fixtures.recorded_runs import QUICK, RECORDED
 
 from harness import cli
 from harness.compare import Comparison, ComparisonRefused, compare_runs, exit_code
+from harness.compare_rerun import rerun_commands
+from harness.options import units_of
 from harness.results import read_run
 
 BASE, NEW = QUICK
@@ -161,3 +164,32 @@ def test_two_cards_a_side_are_pooled_and_said(tmp_path: Path, capsys) -> None:
     assert found["counts"]["SLOWER"] >= 58
     assert {row["base_runs"] for row in found["rows"] if row["verdict"]} == {2}
     assert not any(row["by_runs"] for row in found["rows"])
+
+
+def test_the_commands_for_unclear_rows_select_those_rows(tmp_path: Path) -> None:
+    slow = recorded.copy_of(NEW, tmp_path / "slow")
+    recorded.slow_down(slow, 1.02)
+    comparison = compared(NEW, slow)
+    unclear = comparison.rows[comparison.rows["verdict"] == "UNCLEAR"]
+    assert len(unclear) > 10
+    assert unclear["reason"].str.contains("interval reaches into the band").any()
+    selected = set()
+    for command in rerun_commands(comparison):
+        asked = cli._parser().parse_args(shlex.split(command)[3:])
+        for unit in units_of(asked)[1]:
+            selected |= {
+                (unit.spec.stem, unit.case.name, unit.dtype, c.backend) for c in unit.contenders
+            }
+    wanted = set(unclear[["op", "case", "dtype", "backend"]].itertuples(index=False, name=None))
+    assert wanted <= selected
+
+
+def test_other_inputs_are_refused_by_name_and_compared_when_forced(tmp_path: Path) -> None:
+    zeros = recorded.copy_of(BASE, tmp_path / "zeros")
+    recorded.edit_rows(zeros, lambda line: line | {"distribution": "zeros"})
+    with pytest.raises(ComparisonRefused, match=r"distribution of the inputs: base .*, new zeros"):
+        compared(BASE, zeros)
+    forced = compared(BASE, zeros, force=True)
+    assert forced.labels[0].startswith("OTHER INPUTS (forced): distribution")
+    assert forced.count("SAME") == 60
+    assert set(forced.rows["distribution"]) == {"zeros"}
