@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,31 +55,49 @@ def add_pooled_ratios(
     tick = np.fmax.reduce([moments.tick for runs in times for moments in runs])
     (base, base_spread), (new, new_spread) = (pooling.pooled(runs) for runs in times)
     found = pooling.interval(new - base, [base_spread, new_spread], tick)
-    equal = paired = np.zeros(len(rows), dtype=bool)
     speeds = [pooling.mean_of_runs(np.array([c.f for c in runs])) for runs in clocks]
     clock_ratio = np.exp(speeds[1] - speeds[0])
-    chosen: tuple[stats.Floats, ...] = found[:3]
-    by_runs = found.runs
+    equal = paired = np.zeros(len(rows), dtype=bool)
     if same_rounds:
-        pairs = [_round_by_round(len(rows), b, n) for b, n in zip(*sides, strict=True)]
-        paired = np.all([is_paired for _, is_paired in pairs], axis=0)
-        ratio, spread = pooling.pooled([moments for moments, _ in pairs])
-        turns = pooling.interval(ratio, [spread], tick)
-        chosen = _choose(paired, turns[:3], chosen)
-        by_runs = np.where(paired, turns.runs, by_runs)
+        found, paired = _in_turns(len(rows), sides, tick, found)
     else:
-        at_equal = compare_runs_at_equal_clock(clocks[0], clocks[1], tick)
-        equal = both & limited & at_equal.known
-        wide = widened_by_clock(chosen[1], chosen[2], clock_ratio)
-        untold = limited & np.isfinite(clock_ratio)
-        chosen = _choose(untold, (chosen[0], *wide), chosen)
-        chosen = _choose(equal, (at_equal.ratio, at_equal.low, at_equal.high), chosen)
-    for name, value in zip(("ratio", "low", "high"), chosen, strict=True):
+        found, equal = _without_the_clock(found, clocks, tick, clock_ratio, both & limited)
+    for name, value in zip(("ratio", "low", "high"), found[:3], strict=True):
         rows[name] = np.where(both, value, np.nan)
     rows["limited"], rows["at_equal_clock"], rows["paired"] = limited, equal, paired & both
-    rows["clock_ratio"], rows["by_runs"] = clock_ratio, by_runs & both
+    rows["clock_ratio"], rows["by_runs"] = clock_ratio, found.runs & both
     rows["base_runs"] = base_spread.n_runs.astype("int64")
     rows["new_runs"] = new_spread.n_runs.astype("int64")
+
+
+def _in_turns(
+    n_rows: int,
+    sides: Sequence[Sequence[RunRounds]],
+    tick: stats.Floats,
+    otherwise: pooling.Interval,
+) -> tuple[pooling.Interval, NDArray[np.bool_]]:
+    """Ratios taken round by round, where all runs' rounds are each those of one process."""
+    pairs = [_round_by_round(n_rows, base, new) for base, new in zip(*sides, strict=True)]
+    paired = np.all([is_paired for _, is_paired in pairs], axis=0)
+    ratio, spread = pooling.pooled([moments for moments, _ in pairs])
+    return _choose(paired, pooling.interval(ratio, [spread], tick), otherwise), paired
+
+
+def _without_the_clock(
+    found: pooling.Interval,
+    clocks: Sequence[Sequence[ClockMoments]],
+    tick: stats.Floats,
+    clock_ratio: stats.Floats,
+    limited: NDArray[np.bool_],
+) -> tuple[pooling.Interval, NDArray[np.bool_]]:
+    """The rows whose clock was held down: at equal clock, or widened by what it may explain."""
+    at_equal = compare_runs_at_equal_clock(clocks[0], clocks[1], tick)
+    equal = limited & at_equal.known
+    low, high = widened_by_clock(found.low, found.high, clock_ratio)
+    wide = pooling.Interval(found.ratio, low, high, found.runs)
+    found = _choose(limited & np.isfinite(clock_ratio), wide, found)
+    equalled = pooling.Interval(at_equal.ratio, at_equal.low, at_equal.high, found.runs)
+    return _choose(equal, equalled, found), equal
 
 
 def call(
@@ -113,8 +130,10 @@ def call(
     rows["lost"] = ok_base & ~ok_new & ~rows["failed"]
 
 
-def _choose(where: NDArray[np.bool_], these: Any, others: Any) -> tuple[stats.Floats, ...]:
-    return tuple(np.where(where, a, b) for a, b in zip(these, others, strict=True))
+def _choose(
+    where: NDArray[np.bool_], these: pooling.Interval, others: pooling.Interval
+) -> pooling.Interval:
+    return pooling.Interval(*(np.where(where, a, b) for a, b in zip(these, others, strict=True)))
 
 
 def _times(ids: NDArray[np.int64], rounds: pd.DataFrame, tick_us: float) -> stats.Moments:

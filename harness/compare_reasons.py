@@ -67,51 +67,51 @@ def _plain(rows: pd.DataFrame) -> NDArray[np.object_]:
     return np.select(choices, np.array(words, dtype=object), "").astype(object)
 
 
-def _remarks(
-    rows: pd.DataFrame, names: tuple[str, ...]
-) -> list[tuple[pd.Series[bool], str | Callable[[Row], str]]]:
+Remark = tuple["pd.Series[bool]", str | Callable[[Row], str]]
+
+
+def _remarks(rows: pd.DataFrame, names: tuple[str, ...]) -> list[Remark]:
     """What else a reader of a row should know: (which rows, words or what makes them)."""
     timed = rows["ratio"].notna()
-    equal = rows["at_equal_clock"]
-    telling = rows["limited"] & ~equal & ((rows["clock_ratio"] - 1.0).abs() > _TELLING_CLOCK)
     called = rows["verdict"].isin(["SLOWER", "FASTER"])
-    warned = {
-        name: rows[f"{side}_warnings"] for side, name in zip(("base", "new"), names, strict=True)
-    }
-    base, new = names
-    remarks: list[tuple[pd.Series[bool], str | Callable[[Row], str]]] = [
-        (
-            equal,
-            lambda r: (
-                "clock held down: compared at equal clock "
-                f"({new} ran at {r['clock_ratio']:.3f} of {base}'s)"
-            ),
-        ),
-        (
-            timed & telling & ~rows["paired"],
-            lambda r: f"clock held down ({new} ran at {r['clock_ratio']:.3f} of {base}'s clock)",
-        ),
-        (
-            rows["by_runs"],
-            lambda r: (
-                "means of "
-                + (f"{r['new_runs']}" if r["paired"] else f"{r['base_runs']} and {r['new_runs']}")
-                + " runs are its units"
-            ),
-        ),
+    remarks = [
+        *_clock_remarks(rows, names),
+        (rows["by_runs"], _units),
         (called & (rows["bound"] == "launch"), "launch-bound: launches are compared, not kernels"),
     ]
-    if len(set(names) & {"base", "new"}):
+    if "backend" in rows:
         # Autotuning inside torch.compile is seen by no hash and no configuration of ours.
         compiled = called & ~rows["by_runs"] & (rows["backend"] == "compile")
-        text = "torch.compile may choose another configuration in each process"
-        remarks.append((compiled, text))
+        remarks.append((compiled, "torch.compile may choose another configuration in each process"))
     else:
         remarks.append((timed & ~rows["paired"], "not timed in the same rounds"))
     for mark, words in _DOUBTS.items():
-        for name, warnings in warned.items():
-            remarks.append((timed & marked(warnings, mark), f"{name} {words}"))
+        for side, name in zip(("base", "new"), names, strict=True):
+            doubtful = timed & marked(rows[f"{side}_warnings"], mark)
+            remarks.append((doubtful, f"{name} {words}"))
     return remarks
+
+
+def _clock_remarks(rows: pd.DataFrame, names: tuple[str, ...]) -> list[Remark]:
+    base, new = names
+    equal = rows["at_equal_clock"]
+    telling = rows["limited"] & ~equal & ((rows["clock_ratio"] - 1.0).abs() > _TELLING_CLOCK)
+
+    def ratio(row: Row) -> str:
+        return f"{new} ran at {row['clock_ratio']:.3f} of {base}'s"
+
+    return [
+        (equal, lambda row: f"clock held down: compared at equal clock ({ratio(row)})"),
+        (
+            rows["ratio"].notna() & telling & ~rows["paired"],
+            lambda row: f"clock held down ({ratio(row)} clock)",
+        ),
+    ]
+
+
+def _units(row: Row) -> str:
+    n_runs = f"{row['new_runs']}" if row["paired"] else f"{row['base_runs']} and {row['new_runs']}"
+    return f"means of {n_runs} runs are its units"
 
 
 def _fate(n_runs: tuple[int, int], names: tuple[str, ...]) -> Callable[[Row], str]:
