@@ -65,6 +65,7 @@ class LaterRuns:
         row = self._roster.rows[contender]
         if row.get("graph_us_p50") is None:  # another capture would fail as that one did
             return
+        self._worker.say("stage", contender=contender.label, stage="kernels")
         try:
             launches = launched.launches_of(self._roster.live[contender].call)
         except Exception as error:

@@ -58,7 +58,15 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`; a kill leaves either the old or the new content."""
+    """Replace `path` by `data`; a kill leaves either the old or the new content.
+
+    What is no regular file, such as /dev/stdout or a pipe, is written to and stays what it is.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with open(path, "wb", buffering=0) as stream:
+            stream.write(data)
+        return
     temporary = path.with_name(path.name + ".tmp")
     try:
         with open(temporary, "wb") as stream:

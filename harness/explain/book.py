@@ -57,8 +57,10 @@ class FactsBook:
             except Exception as error:  # facts may be missing, rows may not
                 self._note(f"{type(error).__name__}: {error}")
         if changed:
-            with contextlib.suppress(OSError):
+            try:
                 self._write()
+            except Exception as error:  # facts may be missing, rows may not
+                self._note(f"{type(error).__name__}: {error}")
 
     def _add(self, row: dict[str, Any], launches: Sequence[Launch]) -> None:
         side = str(row["backend"])
@@ -100,6 +102,7 @@ class FactsBook:
 
     def _extension_kernels(self, arch: str) -> dict[str, KernelFacts]:
         if arch not in self._built:
+            self._built[arch] = {}  # a tool that fails once is not asked again for every row
             binary = extension.binary()
             chosen, _ = extension.code_for(arch, extension.contents(binary))
             found = extension.kernels(binary, chosen, self._stems) if chosen else []
