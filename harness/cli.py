@@ -19,6 +19,9 @@ from . import compare_options
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
         from . import commands
@@ -30,21 +33,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return 0
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _complain("interrupted")
         return 130
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _OURS_TO_NAME:
             return _unexpected(error)
-        print(
+        _complain(
             f"error: {error.name} is not installed: pip install {error.name}; or `make bench`, "
-            "which installs all that is needed into .venv",
-            file=sys.stderr,
+            "which installs all that is needed into .venv"
         )
         return 2
     except Exception as error:
         if type(error).__name__ not in _ONE_LINE_ERRORS:
             return _unexpected(error)
-        print(f"error: {error}", file=sys.stderr)
+        _complain(f"error: {error}")
         return 2
 
 
@@ -55,15 +57,22 @@ def _unexpected(error: Exception) -> int:
     except OSError:  # a full disk: Python's own flush at exit would fail again, with code 120
         _drop_output()
     if os.environ.get("CVT_DEBUG"):
-        traceback.print_exception(error)
+        _complain("".join(traceback.format_exception(error)).rstrip())
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
-    print(
+    _complain(
         f"error: unexpected {text} ({Path(last.filename).name}, line {last.lineno}); set "
-        "CVT_DEBUG=1 for the traceback and report it",
-        file=sys.stderr,
+        "CVT_DEBUG=1 for the traceback and report it"
     )
     return 2
+
+
+def _complain(text: str) -> None:
+    """A line on stderr; where that is closed or full the exit code must tell alone."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _drop_output() -> None:

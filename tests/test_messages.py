@@ -232,3 +232,28 @@ def test_a_terminal_of_no_columns_still_shows_the_answer():
     )
     assert done.returncode == 0
     assert "vector_add" in done.stdout
+
+
+@pytest.mark.parametrize("streams", ["2>/dev/full", ">/dev/full 2>&1", "2>&-"])
+def test_an_error_that_cannot_be_said_is_no_finding(streams):
+    command = f"{sys.executable} -m harness compare {REFERENCE} /nonexistent {streams}"
+    assert subprocess.run(["bash", "-c", command], cwd=REPOSITORY).returncode == 2
+
+
+def test_an_answer_without_a_standard_output_keeps_its_code():
+    command = f"{sys.executable} -m harness compare {REFERENCE} {REFERENCE} >&-"
+    done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_table_written_to_a_pipe_leaves_the_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = f"{sys.executable} -m harness compare {REFERENCE} {REFERENCE} --csv {pipe} >/dev/null"
+    with subprocess.Popen(
+        ["bash", "-c", f"cat {pipe} | head -1"], stdout=subprocess.PIPE
+    ) as reader:
+        done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, timeout=60)
+        assert reader.communicate(timeout=60)[0].startswith(b"op,")
+    assert done.returncode == 0
+    assert pipe.is_fifo()
