@@ -13,7 +13,7 @@ from harness.compare_rows import marked
 from harness.equal_clock import (
     ClockMoments,
     clock_moments,
-    compare_runs_at_equal_clock,
+    compare_at_equal_clock,
     widened_by_clock,
 )
 from harness.schema import CLOCK_LIMITED_MARKS, FAILED
@@ -91,7 +91,7 @@ def _without_the_clock(
     limited: NDArray[np.bool_],
 ) -> tuple[pooling.Interval, NDArray[np.bool_]]:
     """The rows whose clock was held down: at equal clock, or widened by what it may explain."""
-    at_equal = compare_runs_at_equal_clock(clocks[0], clocks[1], tick)
+    at_equal = compare_at_equal_clock(clocks[0], clocks[1], tick)
     equal = limited & at_equal.known
     low, high = widened_by_clock(found.low, found.high, clock_ratio)
     wide = pooling.Interval(found.ratio, low, high, found.runs)

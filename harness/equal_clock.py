@@ -67,13 +67,6 @@ def clock_moments(rounds: Any, n_rows: int) -> ClockMoments:
 
 
 def compare_at_equal_clock(
-    base: ClockMoments, new: ClockMoments, tick: Floats, confidence: float = CONFIDENCE
-) -> EqualClock:
-    """Compare aligned rows of two runs; no interval is narrower than the relative `tick`."""
-    return compare_runs_at_equal_clock([base], [new], tick, confidence)
-
-
-def compare_runs_at_equal_clock(
     base: Sequence[ClockMoments],
     new: Sequence[ClockMoments],
     tick: Floats,

@@ -39,8 +39,8 @@ DEFAULT_EQUAL_CLOCK_FLOOR = 0.02
 @dataclass(frozen=True)
 class NoiseFloor:
     """What differs between identical processes, relative: `classes` of (times below this in us,
-    floor) in rising order; of rows whose SM clock was held down, `equal_clock` in cycles and
-    `limited` in time."""
+    floor) in rising order; of rows whose SM clock was held down, `equal_clock` of ratios at equal
+    clock and `limited` of times."""
 
     classes: Sequence[tuple[float, float]] = DEFAULT_NOISE_FLOORS
     equal_clock: float = DEFAULT_EQUAL_CLOCK_FLOOR
@@ -49,20 +49,11 @@ class NoiseFloor:
     def of(self, time_us: ArrayLike, limited: ArrayLike, at_equal_clock: ArrayLike) -> Floats:
         """Return each row's floor; NaN times take the largest class.
 
-        limited: the clock was held down. at_equal_clock: cycles are compared, not times.
+        limited: the clock was held down. at_equal_clock: the ratio is the one at equal clock.
         """
         floors = noise_floor_for(time_us, self.classes)
         floors = np.where(limited, np.maximum(floors, self.limited), floors)
         return np.where(at_equal_clock, self.equal_clock, floors)
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A time ratio new/base (above 1: new is slower) with its confidence interval."""
-
-    ratio: float
-    low: float
-    high: float
 
 
 class Moments(NamedTuple):
@@ -170,47 +161,6 @@ def row_blocks(row: NDArray[np.int64], logs: Floats) -> tuple[NDArray[np.int64],
     return row[starts], np.add.reduceat(logs, starts) / lengths
 
 
-def welch(base: Moments, new: Moments, confidence: float = CONFIDENCE) -> tuple[Floats, ...]:
-    """Return (ratio, low, high) of new/base for aligned rows, by Welch's t interval on the logs.
-
-    Never narrower than one timer tick on either side. (0, inf) where a side has fewer than two
-    rounds; NaN where a side has none.
-    """
-    with np.errstate(all="ignore"):
-        share_base = base.variance / base.n_rounds
-        share_new = new.variance / new.n_rounds
-        total = share_base + share_new
-        df = total**2 / (
-            share_base**2 / (base.n_rounds - 1.0) + share_new**2 / (new.n_rounds - 1.0)
-        )
-        df = np.where(np.isfinite(df), df, np.minimum(base.n_rounds, new.n_rounds) - 1.0)
-        half = stdtrit(df, 0.5 + confidence / 2.0) * np.sqrt(total)
-        half = np.maximum(half, np.maximum(base.tick, new.tick))
-        log_ratio = new.mean - base.mean
-        lone = (base.n_rounds < 2) | (new.n_rounds < 2)
-        half = np.where(lone & np.isfinite(log_ratio), np.inf, half)
-        return np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half)
-
-
-def ratio_interval(
-    base_round_means: ArrayLike,
-    new_round_means: ArrayLike,
-    confidence: float = CONFIDENCE,
-    tick_us: float = 0.0,
-) -> Ratio:
-    """Return the time ratio new/base of two lists of round means (us) with its interval.
-
-    The ratio is that of the geometric means, so that swapping the sides gives its reciprocal.
-    """
-    sides = []
-    for means in (base_round_means, new_round_means):
-        values = np.asarray(means, dtype=np.float64).ravel()
-        table = {"row": np.zeros(values.size, dtype=np.int64), "mean_us": values}
-        sides.append(moments(table, 1, tick_us))
-    ratio, low, high = welch(sides[0], sides[1], confidence)
-    return Ratio(float(ratio[0]), float(low[0]), float(high[0]))
-
-
 def verdicts(low: ArrayLike, high: ArrayLike, band: ArrayLike) -> NDArray[np.str_]:
     """Return FASTER, SLOWER, SAME or UNCLEAR for ratio intervals against relative bands.
 
@@ -221,12 +171,6 @@ def verdicts(low: ArrayLike, high: ArrayLike, band: ArrayLike) -> NDArray[np.str
     edge = 1.0 + np.asarray(band, dtype=np.float64)
     choices = [low > edge, high < 1.0 / edge, (low >= 1.0 / edge) & (high <= edge)]
     return np.asarray(np.select(choices, ["SLOWER", "FASTER", "SAME"], "UNCLEAR"), dtype=np.str_)
-
-
-def verdict(ratio: Ratio, noise_floor: float, least_effect: float) -> str:
-    """Return one row's verdict; floors are relative (0.02 = 2 %), the larger one counts."""
-    band = max(noise_floor, least_effect)
-    return str(verdicts([ratio.low], [ratio.high], band)[0])
 
 
 def noise_floor_for(time_us: ArrayLike, classes: Sequence[tuple[float, float]]) -> Floats:

@@ -84,7 +84,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
             f = np.log(mhz) + rng.normal(0, 0.02, 12)
             t = 4.0 - 0.8 * f + rng.normal(0, 0.004, 12)
             table = pd.DataFrame({"row": 0, "mean_us": np.exp(t), "sm_mhz": np.exp(f)})
-            sides.append(clock_moments(table, 1))
+            sides.append([clock_moments(table, 1)])
         found = compare_at_equal_clock(*sides, np.zeros(1), confidence=0.9)
         assert found.known[0]
         held += found.low[0] <= 1.0 <= found.high[0]

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from fixtures import one_row
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
@@ -32,7 +33,7 @@ def test_mean_interval() -> None:
 def test_ratio_interval_against_scipy() -> None:
     rng = np.random.default_rng(0)
     base, new = rng.normal(10, 0.1, 12), rng.normal(12, 0.3, 15)
-    got = stats.ratio_interval(base, new)
+    got = one_row.ratio_interval(base, new)
     exact = scipy_stats.ttest_ind(np.log(new), np.log(base), equal_var=False)
     low, high = np.exp(exact.confidence_interval(0.99))
     assert (got.low, got.high) == pytest.approx((low, high), rel=1e-6)
@@ -41,19 +42,19 @@ def test_ratio_interval_against_scipy() -> None:
 
 def test_swapping_sides_gives_the_reciprocal() -> None:
     one, two = [1.0, 1.1, 1.2], [2.0, 2.1, 2.3, 2.2]
-    there, back = stats.ratio_interval(one, two), stats.ratio_interval(two, one)
+    there, back = one_row.ratio_interval(one, two), one_row.ratio_interval(two, one)
     assert there.ratio * back.ratio == pytest.approx(1.0)
     assert there.low * back.high == pytest.approx(1.0)
 
 
 def test_ties_few_rounds_and_bad_times() -> None:
-    tied = stats.ratio_interval([4.0] * 5, [4.0] * 5, tick_us=0.04)
+    tied = one_row.ratio_interval([4.0] * 5, [4.0] * 5, tick_us=0.04)
     assert (tied.low, tied.high) == pytest.approx((math.exp(-0.01), math.exp(0.01)))
-    lone = stats.ratio_interval([1.0], [2.0])
+    lone = one_row.ratio_interval([1.0], [2.0])
     assert (lone.ratio, lone.low, lone.high) == (2.0, 0.0, math.inf)
-    assert stats.verdict(lone, 0.01, 0.02) == "UNCLEAR"
-    assert math.isnan(stats.ratio_interval([0.0, 1.0], [1.0, 1.0]).ratio)
-    assert math.isnan(stats.ratio_interval([], [1.0, 1.0]).ratio)
+    assert one_row.verdict(lone, 0.01, 0.02) == "UNCLEAR"
+    assert math.isnan(one_row.ratio_interval([0.0, 1.0], [1.0, 1.0]).ratio)
+    assert math.isnan(one_row.ratio_interval([], [1.0, 1.0]).ratio)
 
 
 @pytest.mark.parametrize(
@@ -69,15 +70,17 @@ def test_ties_few_rounds_and_bad_times() -> None:
     ],
 )
 def test_verdict(low: float, high: float, want: str) -> None:
-    assert stats.verdict(stats.Ratio(1.0, low, high), 0.01, 0.02) == want
-    assert stats.verdict(stats.Ratio(1.0, low, high), 0.02, 0.0) == want
+    assert one_row.verdict(one_row.Ratio(1.0, low, high), 0.01, 0.02) == want
+    assert one_row.verdict(one_row.Ratio(1.0, low, high), 0.02, 0.0) == want
 
 
 @given(st.floats(0.01, 100), st.floats(1.0, 2.0), st.floats(1.0, 2.0), st.floats(0.0, 0.5))
 def test_verdict_is_symmetric(ratio: float, down: float, up: float, band: float) -> None:
     swap = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
-    there = stats.verdict(stats.Ratio(ratio, ratio / down, ratio * up), band, 0.0)
-    back = stats.verdict(stats.Ratio(1 / ratio, 1 / (ratio * up), 1 / (ratio / down)), band, 0.0)
+    there = one_row.verdict(one_row.Ratio(ratio, ratio / down, ratio * up), band, 0.0)
+    back = one_row.verdict(
+        one_row.Ratio(1 / ratio, 1 / (ratio * up), 1 / (ratio / down)), band, 0.0
+    )
     assert {there, back} != {"FASTER"}
     assert {there, back} != {"SLOWER"}
     if there in swap and abs(math.log(ratio)) > band + 1.0:
@@ -95,8 +98,8 @@ def test_identical_builds_are_called_less_than_once_in_a_thousand() -> None:
         logs = centre + rng.normal(0, 0.004, (n_rows, n_rounds))
         row = np.repeat(np.arange(n_rows), n_rounds)
         table.append(stats.moments({"row": row, "mean_us": np.exp(logs).ravel()}, n_rows))
-    _, low, high = stats.welch(*table)
-    called = stats.verdicts(low, high, 2.576 * shift * math.sqrt(2))
+    found = one_row.between(*table)
+    called = stats.verdicts(found.low, found.high, 2.576 * shift * math.sqrt(2))
     assert np.isin(called, ["FASTER", "SLOWER"]).mean() <= 0.001
 
 
@@ -158,7 +161,7 @@ def test_paired_rounds_against_scipy() -> None:
     exact = scipy_stats.ttest_rel(np.log(new), np.log(base)).confidence_interval(0.99)
     assert (low, high) == pytest.approx(tuple(np.exp(exact)), rel=1e-6)
     assert ratio == pytest.approx(1.2, rel=0.002)
-    unpaired = stats.ratio_interval(base, new)
+    unpaired = one_row.ratio_interval(base, new)
     assert unpaired.high - unpaired.low > 20 * (high - low)
 
 
