@@ -81,7 +81,7 @@ def ptxas_version(home: str) -> str:
     return match[1] if match else ""
 
 
-def _wheel_folders() -> Iterator[Path]:
+def wheel_folders() -> Iterator[Path]:
     """Folders that NVIDIA's compiler wheels fill: nvidia/cu13 (CUDA 13), nvidia/cuda_nvcc (12)."""
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -93,7 +93,7 @@ def _candidates(env: Mapping[str, str], torch_cuda: str) -> Iterator[tuple[str |
     on_path = shutil.which("nvcc", path=env.get("PATH", ""))
     if on_path:
         yield on_path, "on PATH"
-    for folder in _wheel_folders():
+    for folder in wheel_folders():
         yield folder / "bin" / "nvcc", "from NVIDIA's wheels"
     local = ["/usr/local/cuda"] + ([f"/usr/local/cuda-{torch_cuda}"] if torch_cuda else [])
     for toolkit in local:

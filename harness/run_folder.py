@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.run_checks import refuse_other_machine, refuse_other_schema
 from harness.run_lock import refuse_locked
-from harness.run_repair import held_keys, read_meta
+from harness.run_repair import held_rows, read_meta
 from harness.schema import BENCH_NAME, META_NAME, ResultsError
 
 
@@ -42,7 +42,7 @@ def refuse_unusable(run_dir: Path, meta: Mapping[str, Any], resume: bool) -> Non
     refuse_locked(run_dir)
     refuse_held(run_dir, resume)
     earlier_meta(run_dir, meta)
-    held_keys(run_dir)
+    held_rows(run_dir)
 
 
 def refuse_unwritable(folder: Path) -> None:

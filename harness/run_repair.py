@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,14 @@ def whole_lines(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
-def held_keys(run_dir: Path) -> set[tuple[str, ...]]:
-    """Return the keys of the rows that bench.csv holds whole, none where it is missing.
+def held_rows(run_dir: Path) -> list[dict[str, str]]:
+    """Return the rows that bench.csv holds whole, none where it is missing.
 
     Raises ResultsError when its columns or keys are not those of a run of this schema.
     """
     bench = run_dir / BENCH_NAME
     if not bench.exists():
-        return set()
+        return []
     text = whole_lines(bench.read_bytes()).decode(errors="replace")
     lines = list(csv.reader(io.StringIO(text, newline="")))
     if lines and tuple(lines[0]) != COLUMNS:
@@ -106,10 +107,13 @@ def held_keys(run_dir: Path) -> set[tuple[str, ...]]:
             "or choose another folder"
         )
     rows = [dict(zip(COLUMNS, line, strict=True)) for line in lines[1:]]
-    keys = {tuple(row[c] for c in KEY) for row in rows}
-    if len(keys) != len(rows):
+    if len({_key(row) for row in rows}) != len(rows):
         raise ResultsError(f"{bench} holds a key twice; choose another folder")
-    return keys
+    return rows
+
+
+def _key(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[c] for c in KEY)
 
 
 def repair(run_dir: Path) -> set[tuple[str, ...]]:
@@ -123,25 +127,23 @@ def repair(run_dir: Path) -> set[tuple[str, ...]]:
         for name in (ROUNDS_NAME, SAMPLES_NAME, WATCH_NAME):
             (run_dir / name).unlink(missing_ok=True)
         return set()
-    keys = held_keys(run_dir)
-    _refuse_lost_rounds(run_dir)
+    rows = held_rows(run_dir)
+    _refuse_lost_rounds(run_dir / ROUNDS_NAME, rows)
     _cut_torn_line(bench)
-    _cut_rounds(run_dir / ROUNDS_NAME, len(keys))
-    _cut_samples(run_dir / SAMPLES_NAME, len(keys))
+    _cut_rounds(run_dir / ROUNDS_NAME, len(rows))
+    _cut_samples(run_dir / SAMPLES_NAME, len(rows))
     if (run_dir / WATCH_NAME).exists():
         _cut_torn_line(run_dir / WATCH_NAME)
-    return keys
+    return {_key(row) for row in rows}
 
 
-def _refuse_lost_rounds(run_dir: Path) -> None:
-    """Raise ResultsError where a row of bench.csv has not its rounds: no kill does that."""
-    bench, rounds = run_dir / BENCH_NAME, run_dir / ROUNDS_NAME
+def _refuse_lost_rounds(rounds: Path, rows: Sequence[dict[str, str]]) -> None:
+    """Raise ResultsError where one of bench.csv's rows has not its rounds: no kill does that."""
     held: Counter[str] = Counter()
     if rounds.exists():
         lines = whole_lines(rounds.read_bytes()).decode(errors="replace").splitlines()[1:]
         held.update(line.partition(",")[0] for line in lines)
-    text = whole_lines(bench.read_bytes()).decode(errors="replace")
-    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline=""))):
+    for number, row in enumerate(rows):
         found, wanted = held[str(number)], row["n_rounds"]
         if row["status"] == "ok" and (not found or wanted not in ("", str(found))):
             named = " ".join(row[c] for c in ("op", "case", "dtype", "backend"))

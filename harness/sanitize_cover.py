@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+
+from .explain import tools
 
 _SASS = {
     "wgmma": r"[HIQB]GMMA",
@@ -64,25 +64,9 @@ def by_function(dump: str, capability: str) -> dict[str, set[str]]:
 
 def of_extension(binary: Path, capability: str) -> dict[str, set[str]]:
     """by_function of the built extension; empty when no cuobjdump can read it."""
-    tool = _cuobjdump()
-    if tool is None:
-        return {}
-    try:
-        done = subprocess.run(
-            [tool, "--dump-sass", str(binary)], capture_output=True, text=True, timeout=120
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return by_function(done.stdout, capability) if done.returncode == 0 else {}
-
-
-def _cuobjdump() -> str | None:
-    try:
-        import triton
-
-        return str(triton.knobs.nvidia.cuobjdump.path)  # comes with Triton
-    except (ImportError, AttributeError, RuntimeError):
-        return shutil.which("cuobjdump")
+    tool = tools.find("cuobjdump")
+    dump = tools.run([tool, "--dump-sass", str(binary)]) if tool else None
+    return by_function(dump, capability) if dump else {}
 
 
 def of_op(functions: dict[str, set[str]], stem: str) -> set[str] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .compilers import _wheel_folders, find_nvcc
+from .compilers import find_nvcc, wheel_folders
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 Version = tuple[int, int]
@@ -72,7 +72,7 @@ def _folders(env: Mapping[str, str], torch_cuda: str) -> Iterator[Path]:
     on_path = shutil.which("compute-sanitizer", path=env.get("PATH", ""))
     if on_path:
         yield Path(on_path).parent
-    for folder in _wheel_folders():
+    for folder in wheel_folders():
         yield folder / "bin"
     nvcc = find_nvcc(env, torch_cuda)
     if nvcc:

@@ -32,7 +32,7 @@ def fake_torch(cuda: str | None = "13.0", capabilities: tuple[tuple[int, int], .
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No compiler but those a test puts on PATH: wheels and /usr/local are hidden."""
-    monkeypatch.setattr(compilers, "_wheel_folders", lambda: iter(()))
+    monkeypatch.setattr(compilers, "wheel_folders", lambda: iter(()))
     original = compilers._candidates
     monkeypatch.setattr(
         compilers,
@@ -114,7 +114,7 @@ def test_an_nvcc_of_torchs_version_is_preferred(
 ) -> None:
     env = machine(tmp_path / "path", nvcc="12.4")
     fake_nvcc(tmp_path / "cu13" / "bin", "13.0")
-    monkeypatch.setattr(compilers, "_wheel_folders", lambda: iter([tmp_path / "cu13"]))
+    monkeypatch.setattr(compilers, "wheel_folders", lambda: iter([tmp_path / "cu13"]))
     pf = inspect(env)
     assert pf.nvcc is not None and pf.nvcc.why == "from NVIDIA's wheels"
     assert pf.nvcc.home == str(tmp_path / "cu13")

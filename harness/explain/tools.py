@@ -32,6 +32,7 @@ def find(name: str) -> str:
     return ""
 
 
+@functools.cache
 def version(path: str) -> str:
     """Such as "13.0.88"; empty when it does not tell."""
     found = re.search(r"V(\d[\d.]*)", run([path, "--version"]) or "") if path else None
