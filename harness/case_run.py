@@ -49,6 +49,8 @@ class CaseRun:
         self._worker.say("stage", contender="", stage="answers")
         for contender in self._request.contenders:
             self._worker.say_row(contender, **self._roster.rows[contender])
+        if self._request.timed:
+            later.name_kernels()
 
     def release(self) -> None:
         """Give the memory back before the next case, whatever happened in this one."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.options import UsageError
 
-_TERM = re.compile(r"^(\w+)(?::(\d+(?:\.\d*)?|\.\d+)%?)?$")
+_TERM = re.compile(r"(\w+)(?::(\d+(?:\.\d*)?|\.\d+)%)?", re.ASCII)
 _SIZED = ("slower", "faster")
 _NAMES = ("slower", "faster", "missing", "incorrect", "unclear")
 GRAMMAR = "slower[:N%], faster[:N%], missing, incorrect, unclear or none, joined by commas"
@@ -77,7 +77,7 @@ def read_gate(texts: Sequence[str], strict: bool = False) -> Gate:
         if term == "none":
             terms.clear()
             continue
-        found = _TERM.match(term)
+        found = _TERM.fullmatch(term)
         name, percent = (found[1], found[2]) if found else ("", None)
         share = float(percent or 0.0) / 100.0
         if name not in _NAMES or (percent and name not in _SIZED) or not math.isfinite(share):

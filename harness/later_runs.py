@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import measure as measuring
 from .backends import watch_compilations
@@ -57,24 +57,22 @@ class LaterRuns:
         for contender in list(self._roster.live):
             with self._roster.blame(contender, "graph and host time"):
                 self._graph_and_host(contender)
-        for contender in list(self._roster.live):
-            self._note_kernels(contender)
 
-    def _note_kernels(self, contender: Contender) -> None:
-        """Name the kernels that were timed; failing at it costs the row their columns alone."""
-        row = self._roster.rows[contender]
-        if row.get("graph_us_p50") is None:  # another capture would fail as that one did
-            return
-        self._worker.say("stage", contender=contender.label, stage="kernels")
-        try:
-            launches = launched.launches_of(self._roster.live[contender].call)
-        except Exception as error:
-            if context_is_lost():
-                raise
-            row["launch_problem"] = f"{contender.label}: {one_line(error)}"
-            return
-        row |= launched.columns(launches)
-        row["launches"] = launched.as_events(launches)
+    def name_kernels(self) -> None:
+        """Say which kernels were timed; rows have been said: failing here costs none of them."""
+        for contender, bound in self._roster.live.items():
+            if self._roster.rows[contender].get("graph_us_p50") is None:
+                continue  # another capture would fail as that one did
+            self._worker.say("stage", contender=contender.label, stage="kernels")
+            try:
+                launches = launched.launches_of(bound.call)
+                told: dict[str, Any] = {"columns": launched.columns(launches)}
+                told["launches"] = launched.as_events(launches)
+            except Exception as error:
+                if context_is_lost():
+                    raise
+                told = {"launch_problem": f"{contender.label}: {one_line(error)}"}
+            self._worker.say("kernels", contender=contender.label, **told)
 
     def repeat(self) -> None:
         """Without timing nothing runs often; what is right once may be wrong when run again."""

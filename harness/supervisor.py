@@ -126,16 +126,25 @@ class Supervisor:
     ) -> tuple[list[dict[str, Any]], WorkerDiedError | None]:
         data = request.as_json() | {"contenders": [vars(c) for c in contenders]}
         events, death = self._try({"kind": "case", "request": data})
-        return [event for event in events if event["event"] == "row"], death
+        rows = _with_kernels(events)
+        if death is None or len(rows) < len(contenders):
+            return rows, death
+        for row in rows:  # all are known; only the names of their kernels were still to come
+            if "launches" not in row:
+                row.setdefault("launch_problem", f"naming the kernels: {death.reason}")
+        return rows, None
 
     def _try(self, message: dict[str, Any]) -> tuple[list[dict[str, Any]], WorkerDiedError | None]:
         """The answers to one message, or how the worker ended over it; it is gone then."""
         self._start_surely()
+        events: list[dict[str, Any]] = []
         try:
-            return list(self._ask(message)), None
+            for event in self._ask(message):
+                events.append(event)
         except WorkerDiedError as death:
             self.stop()
-            return [], death
+            return events, death
+        return events, None
 
     def _start_surely(self) -> None:
         """Start a worker, at the second attempt if need be: what fails here is no contender's
@@ -247,6 +256,21 @@ def _pump(stream: Any, lines: queue.Queue[str | None]) -> None:
         if line.endswith("\n"):  # the last answer of a worker that was killed may be cut
             lines.put(line)
     lines.put(None)
+
+
+def _with_kernels(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The row events, each with what was said later of the kernels behind it."""
+    rows = {_label(event["row"]): event for event in events if event["event"] == "row"}
+    for event in events:
+        if event["event"] == "kernels" and event["contender"] in rows:
+            row = rows[event["contender"]]
+            row["row"] |= event.get("columns", {})
+            row |= {key: event[key] for key in ("launches", "launch_problem") if key in event}
+    return list(rows.values())
+
+
+def _label(row: dict[str, Any]) -> str:
+    return Contender(row["backend"], row["variant"]).label
 
 
 def _failed(contender: Contender, death: WorkerDiedError) -> dict[str, Any]:

@@ -103,9 +103,8 @@ class Worker:
 
     def say_row(self, contender: Contender, **row: Any) -> None:
         rounds, samples = row.pop("rounds", []), row.pop("samples", [])
-        kernels = {key: row.pop(key) for key in ("launches", "launch_problem") if key in row}
         row |= {"backend": contender.backend, "variant": contender.variant}
-        self.say("row", row=row, rounds=rounds, samples=samples, **kernels)
+        self.say("row", row=row, rounds=rounds, samples=samples)
 
 
 def _memory_shortage(spec: OpSpec, case: Case, dtype: str) -> str:

@@ -1,10 +1,10 @@
 """A worker without a GPU that answers, dies, faults or hangs as its contenders' names say.
 
 FAKE_<backend>: crash, fault or hang in that contender's stage; cut: die within the answer of its
-row; zero, negative, nan or inf: say that its time is that; silent: die before any stage is named;
-company: the same, unless it runs alone; once: the same, in the first process alone. FAKE_STARTS=3:
-the fourth process and those after it do not start. FAKE_COUNTER names the file with the number of
-processes started.
+row; named: die when all rows are said, while its kernels are named; zero, negative, nan or inf: say
+that its time is that; silent: die before any stage is named; company: the same, unless it runs
+alone; once: the same, in the first process alone. FAKE_STARTS=3: the fourth process and those after
+it do not start. FAKE_COUNTER names the file with the number of processes started.
 """
 
 import json
@@ -96,4 +96,10 @@ for line in sys.stdin:
             rounds=[[100.0, 1.0, 1500.0], [100.5, 2.0, 1500.0]],
             samples=[[100.0], [100.5]],
         )
+    for contender in request["contenders"]:
+        label = contender["backend"]
+        say("stage", contender=label, stage="kernels")
+        if os.environ.get(f"FAKE_{label}") == "named":
+            die()
+        say("kernels", contender=label, columns={"registers": 32}, launches=[])
     say("done")

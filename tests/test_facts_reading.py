@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from harness.explain import (
     run_view,
     sass,
     tools,
+    triton_api,
     view,
 )
 from harness.explain.book import FACTS_NAME, FactsBook, read, row_key
@@ -483,3 +485,18 @@ def test_a_driver_without_a_call_or_with_an_error_is_one_line():
 def test_local_memory_alone_is_not_called_a_spill():
     assert launched.columns([Launch("k", local_bytes=64)])["spill_bytes"] is None
     assert launched.columns([]) == {}
+
+
+def test_a_launch_finds_its_own_triton_kernel_among_others(monkeypatch):
+    """One that was not captured, one of another name and one that a hook hid are passed over."""
+    compiled = {
+        name: triton_api.Compiled(name=name, arch="90a", cubin=b"", ptx="") for name in "abc"
+    }
+    monkeypatch.setattr(launched.triton_api, "facts_of", compiled.__getitem__)
+    section = SimpleNamespace(data=b"code")
+    monkeypatch.setattr(launched.elf, "sections", lambda _: {f".text.{n}": section for n in "abc"})
+    seen = [Launch("c", binary_arch="90"), Launch("other", binary_arch="90")]
+    found = launched.joined([*seen, Launch("b", binary_arch="90")], ["a", None, "b", "c"])
+    assert [launch.options.get("arch") for launch in found] == ["90a", None, "90a"]
+    assert found[0].hash != found[2].hash
+    assert found[1].hash == ""

@@ -315,6 +315,18 @@ def test_an_answer_cut_by_a_kill_is_no_answer(tmp_path, expected):
     assert "signal 9" in run.rows[run.rows.status == "error"].reason.iloc[0]
 
 
+def test_a_worker_that_dies_over_naming_kernels_costs_no_row(tmp_path, expected):
+    out = tmp_path / "run"
+    code, _, err = end(begin(out, torch="named"))
+    assert code == 0, err
+    run = read_run(out)
+    assert keys(run) == expected
+    assert set(run.rows.status) == {"absent", "ok"}
+    named = run.rows[run.rows.registers.notna()]
+    assert set(named.backend) == {"cuda", "triton"}  # named before the worker died
+    assert run.meta["worker_restarts"] > 0
+
+
 @pytest.mark.parametrize("fault", ["kill", "full", "once", "read-only"])
 def test_a_fault_at_every_step_to_the_disk(tmp_path, fault):
     write_faults.whole_run(tmp_path / "whole")

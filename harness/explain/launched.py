@@ -40,13 +40,15 @@ def launches_of(call: Callable[[], Any]) -> list[Launch]:
 def joined(launches: Sequence[Launch], triton_kernels: Sequence[Any]) -> list[Launch]:
     """The launches, those of Triton's kernels with the hash and file of the very cubin.
 
-    Both lists are in the order of launching; other kernels may stand between.
+    Both lists are in the order of launching; either may hold kernels that the other lacks (a
+    launcher that is not captured, a hook that returns nothing).
     """
-    left = [triton_api.facts_of(kernel) for kernel in triton_kernels]
+    left = [triton_api.facts_of(kernel) for kernel in triton_kernels if kernel is not None]
     found = []
     for launch in launches:
-        if left and left[0].name == launch.symbol:
-            compiled = left.pop(0)
+        compiled = next((c for c in left if c.name == launch.symbol), None)
+        if compiled is not None:
+            left.remove(compiled)
             code = elf.sections(compiled.cubin)[f".text.{compiled.name}"].data
             launch = replace(
                 launch,
