@@ -20,7 +20,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s right|missing_barrier|...\n", argv[0]);
     return 2;
   }
-  constexpr int64_t kElements = 1024;
+  // No multiple of what cudaMalloc rounds up to: the next tensor must not begin where one ends, or
+  // a read past an end would be of memory that is allocated.
+  constexpr int64_t kElements = 1000;
   float *x, *y, *out;
   for (float** memory : {&x, &y, &out}) {
     const cudaError_t error = cudaMalloc(memory, kElements * sizeof(float));
