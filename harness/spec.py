@@ -19,7 +19,7 @@ Level = Literal["quick", "default", "full"]
 
 LEVELS: tuple[Level, ...] = ("quick", "default", "full")
 BACKENDS = ("cuda", "triton", "torch", "compile", "library")
-ITEMSIZE = {"f32": 4, "bf16": 2, "f16": 2}
+ITEMSIZE = {"f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "i8": 1}
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,24 @@ class SpecialValues:
 
 
 @dataclass(frozen=True)
+class Output:
+    """One tensor that an op writes beside `out`: the fields of OpSpec that speak of one output.
+
+    Launchers and `library` take it by `name`, in order, after `out`; `eager` and `low_precision`
+    return a tuple with `out` first. `dtype` "" is the case's; `tolerances` are by the case's dtype.
+    """
+
+    name: str
+    shape: Callable[[Case], tuple[int, ...]]
+    reference: Callable[[Tensors], torch.Tensor]
+    accumulation: Callable[[Tensors, torch.Tensor], torch.Tensor]
+    tolerances: Mapping[str, Tolerance]
+    dtype: str = ""
+    drift: Callable[[Case], float] = lambda case: 0.0
+    unfused_rounding: Callable[[Tensors], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True)
 class OpSpec:
     """All facts of one op.
 
@@ -109,7 +127,9 @@ class OpSpec:
     the reason, as `mutant`, `mutant:dtype`, `mutant@case` or `mutant:dtype@case`. `reduced_dim` is
     the extent that an output element sums over, "" for none. `tuning` maps a backend to the
     configurations worth trying on a case in a dtype. `sweep_dim` is the extent that the bench
-    cases vary.
+    cases vary. `out_dtype` is `out`'s where it is not the case's. `further_outputs` are written
+    beside `out`. `peers` maps a package to its version of the op, called like `eager`: a row of its
+    own where the package can be imported.
     """
 
     stem: str
@@ -142,6 +162,9 @@ class OpSpec:
     math_mode: str = "ieee"
     distribution: str = "normal(0,1)"
     sweep_dim: str = ""
+    out_dtype: str = ""
+    further_outputs: tuple[Output, ...] = ()
+    peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def bench_cases_at(self, level: Level) -> tuple[Case, ...]:
         wanted = LEVELS[: LEVELS.index(level) + 1]
@@ -151,7 +174,13 @@ class OpSpec:
 def torch_dtype(name: str) -> torch.dtype:
     import torch
 
-    return {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[name]
+    return {
+        "f32": torch.float32,
+        "bf16": torch.bfloat16,
+        "f16": torch.float16,
+        "f8e4m3": torch.float8_e4m3fn,
+        "i8": torch.int8,
+    }[name]
 
 
 def random_tensor(
