@@ -7,6 +7,8 @@ through `unavailable`.
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import json
 import math
 import time
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import Registry, RegistryError, cuda_sources
-from .spec import BACKENDS, ITEMSIZE, Case, Config, OpSpec
+from .spec import BACKENDS, ITEMSIZE, PEER_PACKAGES, Case, Config, OpSpec
 
 if TYPE_CHECKING:
     import torch
@@ -42,13 +44,14 @@ class Compilations:
 class Bound:
     """A launch without arguments, and where its answer is.
 
-    `produced()` is the output of the last launch: `out`, or the tensor a baseline returned.
+    `produced()` is the output of the last launch: the problem's own, or what a baseline returned;
+    a tuple where the op has several.
     """
 
     backend: str
     variant: str
     call: Callable[[], Any]
-    produced: Callable[[], torch.Tensor]
+    produced: Callable[[], Any]
     config: Config
     config_source: str
     form: str
@@ -74,7 +77,20 @@ def unavailable(backend: str) -> str:
             import triton  # noqa: F401
         except ImportError as error:
             return f"triton cannot be imported ({error}); pip install triton"
+    if backend in PEER_PACKAGES and (reason := _peer_problem(backend)):
+        return reason
     return "" if torch.cuda.is_available() else "no GPU is visible"
+
+
+@functools.cache
+def _peer_problem(peer: str) -> str:
+    package = PEER_PACKAGES[peer]
+    try:
+        importlib.import_module(package)
+    except Exception as error:  # what a package does at import is its own affair
+        first_line = (str(error).splitlines() or [""])[0]
+        return f"{package} cannot be imported ({type(error).__name__}: {first_line})"
+    return ""
 
 
 @functools.cache
@@ -105,13 +121,17 @@ def _older_than_its_sources(binary: Path) -> bool:
 
 
 def implementations(spec: OpSpec, case: Case, everywhere: bool) -> tuple[str, ...]:
-    """The backends to run on `case`; torch.compile and the library only on marked cases
-    unless `everywhere`."""
-    return tuple(
-        backend
-        for backend in BACKENDS
-        if backend not in ("compile", "library") or everywhere or case.baselines
-    )
+    """The backends to run on `case`; torch.compile, the library and peers that are installed only
+    on marked cases unless `everywhere`."""
+    own = ("cuda", "triton", "torch")
+    if not (everywhere or case.baselines):
+        return own
+    return (*BACKENDS, *(peer for peer in spec.peers if peer_is_installed(peer)))
+
+
+@functools.cache
+def peer_is_installed(peer: str) -> bool:
+    return importlib.util.find_spec(PEER_PACKAGES[peer]) is not None
 
 
 def bind(
@@ -136,8 +156,8 @@ def bind(
             raise RegistryError(f"{spec.stem}: no variants/{backend}/{variant}.py in any root")
     if further or backend in ("cuda", "triton"):
         launcher, form = (further, "") if further else _own_launcher(registry, spec, backend)
-        call = functools.partial(launcher, *arguments, problem.out, **config)
-        return Bound(backend, variant, call, lambda: problem.out, config, source, form)
+        call = functools.partial(launcher, *arguments, *problem.outs, **config)
+        return Bound(backend, variant, call, lambda: problem.produced, config, source, form)
     return _bind_baseline(problem, backend, arguments)
 
 
@@ -154,10 +174,13 @@ def _bind_baseline(problem: Problem, backend: str, arguments: tuple[torch.Tensor
     function = spec.eager
     if backend == "library":
         assert spec.library is not None
-        function = functools.partial(spec.library, out=problem.out)
+        outs = dict(zip((o.name for o in spec.outputs), problem.outs, strict=True))
+        function = functools.partial(spec.library, **outs)
     elif backend == "compile":
         function = _compiled(spec.eager)
-    latest: list[torch.Tensor] = []
+    elif backend in spec.peers:
+        function = spec.peers[backend]
+    latest: list[Any] = []
 
     def call() -> None:
         latest[:] = [function(*arguments)]

@@ -19,6 +19,7 @@ _SLICE_ELEMENTS = 1 << 26
 def problem_for(spec: OpSpec, case: Case, dtype: str, seed: int) -> Problem:
     n_bytes = spec.bytes_read(case, dtype) + spec.bytes_written(case, dtype)
     sliceable = spec.family == "elementwise" and spec.unfused_rounding is None
+    sliceable = sliceable and not spec.further_outputs
     kind = SlicedProblem if sliceable and n_bytes > _WHOLE_BYTES else Problem
     return kind(spec, case, dtype, "cuda", seed)
 

@@ -165,11 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kernels", action="append", type=Path, default=[], help="another root")
     options = parser.parse_args(arguments)
 
-    import torch
-
     from .machine import writable_triton_cache
     from .registry import Registry, RegistryError
-    from .spec import torch_dtype
+    from .spec import empty_outputs
 
     writable_triton_cache()
 
@@ -187,10 +185,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{spec.stem} has no dtype {dtype!r}; it has {', '.join(spec.dtypes)}")
 
     inputs = spec.make_inputs(cases[name], dtype, "cpu", 0)
-    out = torch.empty(spec.output_shape(cases[name]), dtype=torch_dtype(dtype))
+    outs = empty_outputs(spec, cases[name], dtype)
     launcher = getattr(registry.triton_module(spec.stem), spec.stem)
     try:
-        compiled = compile_launch(launcher, (*inputs.values(), out), arch=options.arch)
+        compiled = compile_launch(launcher, (*inputs.values(), *outs), arch=options.arch)
     except RuntimeError as error:
         parser.error(str(error))
     for kernel in compiled:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .backends import implementations
 from .protocol import Contender
 from .registry import Registry
-from .spec import BACKENDS, Case, Level, OpSpec
+from .spec import BACKENDS, PEER_PACKAGES, Case, Level, OpSpec
 
 _TERM = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|=|>|<)\s*(\d{1,18})(?:\^(\d{1,2}))?\s*$")
 _OPERATORS = {
@@ -94,7 +94,7 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
     Raises PlanError when a filter names something unknown or nothing is left.
     """
     _refuse_unknown("--op", filters.ops, registry.stems)
-    _refuse_unknown("--backend", filters.backends, BACKENDS)
+    _refuse_unknown("--backend", filters.backends, (*BACKENDS, *PEER_PACKAGES))
     specs = [registry.spec(stem) for stem in registry.stems if stem in (filters.ops or [stem])]
     _refuse_unknown_dims(filters.cases, specs)
     known_dtypes = sorted({dtype for spec in specs for dtype in spec.dtypes})
@@ -131,7 +131,9 @@ def _contenders(
         names: tuple[str, ...] = ("cuda", "triton")
     else:
         names = implementations(spec, case, everywhere=level == "full")
-    return tuple(Contender(name) for name in names if name in (filters.backends or BACKENDS))
+        # A peer that is asked for by name and not installed gets a row that says so.
+        names += tuple(p for p in spec.peers if p in filters.backends and p not in names)
+    return tuple(Contender(name) for name in names if name in (filters.backends or names))
 
 
 def _refuse_unknown(option: str, wanted: Sequence[str], known: Sequence[str]) -> None:

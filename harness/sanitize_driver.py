@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from .backends import TUNED, unavailable, watch_compilations
 from .protocol import one_line
 from .registry import Registry
 from .sanitize_cover import in_ptx
-from .spec import Case, Config, OpSpec, torch_dtype
+from .spec import Case, Config, OpSpec, empty_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +31,7 @@ _MAX_TRITON_CONFIGS = 4  # each costs a compilation
 
 def cases_of(spec: OpSpec) -> list[Case]:
     """The test cases that a tool which slows a kernel down a hundredfold ends in time."""
-    return [c for c in spec.test_cases if math.prod(spec.output_shape(c)) <= _MAX_ELEMENTS]
+    return [c for c in spec.test_cases if spec.n_output_elements(c) <= _MAX_ELEMENTS]
 
 
 def launches(spec: OpSpec, side: str, dtypes: list[str]) -> Iterator[tuple[Case, str, Config]]:
@@ -66,16 +65,6 @@ def on_device(host: torch.Tensor) -> torch.Tensor:
     return storage.cuda().as_strided(host.size(), host.stride(), host.storage_offset())
 
 
-def output(spec: OpSpec, case: Case, dtype: str) -> torch.Tensor:
-    """Not written before: a kernel that reads its output shows."""
-    import torch
-
-    shape = spec.output_shape(case)
-    start = 1 if case.layout == "offset1" else 0
-    flat = torch.empty(math.prod(shape) + start, dtype=torch_dtype(dtype), device="cuda")
-    return flat[start:].view(shape)
-
-
 def run_pair(registry: Registry, spec: OpSpec, side: str, dtypes: list[str]) -> dict[str, Any]:
     """Launch all; returns how many launches, the kernels' names and instructions (Triton's)."""
     import torch
@@ -86,7 +75,8 @@ def run_pair(registry: Registry, spec: OpSpec, side: str, dtypes: list[str]) -> 
         for case, dtype, config in launches(spec, side, dtypes):
             made = spec.make_inputs(case, dtype, "cpu", 1)
             inputs = [on_device(made[name]) for name in spec.arguments]
-            launcher(*inputs, output(spec, case, dtype), **config)
+            # Not written before: a kernel that reads its output shows.
+            launcher(*inputs, *empty_outputs(spec, case, dtype, "cuda"), **config)
             torch.cuda.synchronize()
             count += 1
     instructions = sorted(set().union(*map(in_ptx, seen.ptx)))

@@ -6,6 +6,7 @@ when they run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +20,8 @@ Level = Literal["quick", "default", "full"]
 
 LEVELS: tuple[Level, ...] = ("quick", "default", "full")
 BACKENDS = ("cuda", "triton", "torch", "compile", "library")
+# Others' implementations of an op, and the package that each is imported from.
+PEER_PACKAGES = {"liger": "liger_kernel", "quack": "quack"}
 ITEMSIZE = {"f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "i8": 1}
 
 
@@ -128,12 +131,13 @@ class OpSpec:
     the extent that an output element sums over, "" for none. `tuning` maps a backend to the
     configurations worth trying on a case in a dtype. `sweep_dim` is the extent that the bench
     cases vary. `out_dtype` is `out`'s where it is not the case's. `further_outputs` are written
-    beside `out`. `peers` maps a package to its version of the op, called like `eager`: a row of its
-    own where the package can be imported.
+    beside `out`. `peers` maps one of PEER_PACKAGES to its version of the op, called like `eager`: a
+    row of its own where the package is installed. `extents` maps a dimension that not every size
+    suits to (the least, what it must be a multiple of).
     """
 
     stem: str
-    family: Literal["elementwise", "row_reduction", "matmul"]
+    family: Literal["elementwise", "row_reduction", "reduction", "movement", "matmul"]
     formula: str
     arguments: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -147,9 +151,9 @@ class OpSpec:
     bytes_written: Callable[[Case, str], int]
     flops: Callable[[Case], int]
     tolerances: Mapping[str, Tolerance]
-    eager: Callable[..., torch.Tensor]
+    eager: Callable[..., Any]
     library: Callable[..., Any] | None = None
-    low_precision: Callable[[Tensors], torch.Tensor] | None = None
+    low_precision: Callable[[Tensors], Any] | None = None
     unfused_rounding: Callable[[Tensors], torch.Tensor] | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     special_values: SpecialValues = field(default_factory=SpecialValues)
@@ -165,6 +169,25 @@ class OpSpec:
     out_dtype: str = ""
     further_outputs: tuple[Output, ...] = ()
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """`out` and what is written beside it, in the order of the launchers' arguments."""
+        out = Output(
+            "out",
+            self.output_shape,
+            self.reference,
+            self.accumulation,
+            self.tolerances,
+            self.out_dtype,
+            self.drift,
+            self.unfused_rounding,
+        )
+        return (out, *self.further_outputs)
+
+    def n_output_elements(self, case: Case) -> int:
+        return sum(math.prod(output.shape(case)) for output in self.outputs)
 
     def bench_cases_at(self, level: Level) -> tuple[Case, ...]:
         wanted = LEVELS[: LEVELS.index(level) + 1]
@@ -181,6 +204,27 @@ def torch_dtype(name: str) -> torch.dtype:
         "f8e4m3": torch.float8_e4m3fn,
         "i8": torch.int8,
     }[name]
+
+
+def lead_elements(case: Case) -> int:
+    """Elements before the first one of an output: one where the case asks for such views."""
+    return 1 if case.layout == "offset1" else 0
+
+
+def empty_outputs(
+    spec: OpSpec, case: Case, dtype: str, device: str = "cpu"
+) -> tuple[torch.Tensor, ...]:
+    """All outputs as the harness places them, without values or guards."""
+    import torch
+
+    start = lead_elements(case)
+    made = []
+    for output in spec.outputs:
+        shape = output.shape(case)
+        n_elements = start + math.prod(shape)
+        flat = torch.empty(n_elements, dtype=torch_dtype(output.dtype or dtype), device=device)
+        made.append(flat[start:].view(shape))
+    return tuple(made)
 
 
 def random_tensor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,33 @@ class Verdict:
 def refused(reason: str) -> Verdict:
     """Wrong in a way that leaves no error to state."""
     return Verdict(False, reason, math.nan, math.nan, math.nan)
+
+
+def nearest_to_its_limit(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of right outputs, the one whose largest error uses most of its allowance."""
+
+    def used(verdict: Verdict) -> float:
+        return verdict.max_abs_err / verdict.tolerance if verdict.tolerance else 0.0
+
+    return max(verdicts, key=used)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Relative spacing and smallest normal number of a dtype; both 0 for integers, where nothing
+    is rounded."""
+
+    eps: float
+    smallest_normal: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> Precision:
+        import torch
+
+        if not dtype.is_floating_point:
+            return cls(0.0, 0.0)
+        info = torch.finfo(dtype)
+        return cls(info.eps, info.smallest_normal)
 
 
 @dataclass(frozen=True)
@@ -103,8 +131,9 @@ class Comparison:
     def masks(self) -> list[Mask]:
         import torch
 
-        # A reference beyond the dtype's range rounds to infinity, as the output must.
-        rounded = self._reference.to(self._dtype)
+        # A reference beyond the dtype's range rounds to infinity, as the output must. As float64,
+        # since not every dtype has these tests.
+        rounded = self._reference.to(self._dtype).double()
         tests = (("NaN", torch.isnan), ("+Inf", torch.isposinf), ("-Inf", torch.isneginf))
         return [Mask(kind, test(self._got), test(rounded)) for kind, test in tests]
 
@@ -119,10 +148,10 @@ class Comparison:
     def biases(self) -> list[Bias]:
         import torch
 
-        info = torch.finfo(self._dtype)
+        info = Precision.of(self._dtype)
         magnitudes = torch.where(self._finite, self._reference.abs(), 0.0)
         total = float(magnitudes.sum())
-        if total == 0.0 or not math.isfinite(total):
+        if total == 0.0 or not math.isfinite(total) or info.eps == 0.0:
             return []
         # Errors of fair rounding are uniform over one spacing, which stops shrinking below the
         # smallest normal number; weighted by magnitude, only so many elements count.

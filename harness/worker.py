@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -117,7 +116,7 @@ def _memory_shortage(spec: OpSpec, case: Case, dtype: str) -> str:
 
     free_bytes, _ = torch.cuda.mem_get_info()
     needed = 2 * spec.bytes_read(case, dtype) + spec.bytes_written(case, dtype)
-    needed += _CHECK_BYTES_PER_ELEMENT * math.prod(spec.output_shape(case))
+    needed += _CHECK_BYTES_PER_ELEMENT * spec.n_output_elements(case)
     if needed <= free_bytes:
         return ""
     return f"needs {needed / 1e9:.1f} GB, {free_bytes / 1e9:.1f} GB are free"

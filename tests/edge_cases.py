@@ -14,7 +14,7 @@ import torch
 
 from harness.check import Problem
 from harness.registry import Registry
-from harness.spec import Case, Tensors, random_tensor, torch_dtype
+from harness.spec import ITEMSIZE, Case, Tensors, random_tensor, torch_dtype
 
 REGISTRY = Registry()
 SIDES = ("cuda", "triton")
@@ -40,11 +40,9 @@ class Edge:
     @property
     def n_elements(self) -> int:
         """Of the largest operand or of the output."""
-        dims = list(self.case.dims.values())
-        if len(dims) < 3:
-            return math.prod(dims)
-        m, n, k = dims
-        return max(m * n, m * k, k * n)
+        spec = REGISTRY.spec(self.op)
+        n_read = spec.bytes_read(self.case, "f32") // ITEMSIZE["f32"]
+        return max(n_read, spec.n_output_elements(self.case))
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,30 @@ def one_in(plain: torch.Tensor) -> torch.Tensor:
     return storage[1:].view(plain.shape)
 
 
-EDGES = (*vector_add_edges(), *softmax_edges(), *matmul_edges())
+def common_edges(op: str) -> Iterator[Edge]:
+    """For an op without a list of its own: the spec's test cases, and each extent at each size."""
+    spec = REGISTRY.spec(op)
+    for case in spec.test_cases:
+        yield Edge(op, case.name, case)
+    small = min(spec.mutant_cases, key=spec.n_output_elements)
+    for dim, extent in small.dims.items():
+        least, step = spec.extents.get(dim, (0, 1))
+        for size in SIZES:
+            case = Case(dict(small.dims) | {dim: max(least, -(-size // step) * step)})
+            if case.dims[dim] != extent and case.name not in {c.name for c in spec.test_cases}:
+                yield Edge(op, f"{dim} = {size}", case)
+
+
+OWN_EDGES = {
+    "vector_add": vector_add_edges,
+    "softmax": softmax_edges,
+    "matmul_bias_relu": matmul_edges,
+}
+EDGES = tuple(
+    edge
+    for op in REGISTRY.stems
+    for edge in (OWN_EDGES[op]() if op in OWN_EDGES else common_edges(op))
+)
 
 
 # ---- calls to refuse -----------------------------------------------------------------------------
@@ -356,12 +377,12 @@ def answer(edge: Edge, dtype: str, side: str, device: str) -> str:
     problem = Problem(spec, edge.case, dtype, device, seed=11)
     out = edge.out(problem.out) if edge.out else problem.out
     problem.poison()
-    launcher_of(edge.op, side)(*problem.tensors.values(), out)
+    launcher_of(edge.op, side)(*problem.tensors.values(), out, *problem.outs[1:])
     if edge.out:
         wrote = _outside(out)
         if wrote:
             return wrote
-    verdict = problem.judge(out.clone().contiguous() if edge.out else out)
+    verdict = problem.judge(out.clone().contiguous() if edge.out else problem.produced)
     return "" if verdict.ok else verdict.reason
 
 

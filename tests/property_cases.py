@@ -114,6 +114,8 @@ def placed(plain: torch.Tensor, dtype: str, start: int, padding: int) -> torch.T
 def spec_of(shape: Shape) -> OpSpec:
     """The op with inputs of this shape; the seed's last digit chooses the contents."""
     spec = REGISTRY.spec(shape.op)
+    if shape.op not in OWN_SHAPES:
+        return spec
 
     def make_inputs(case: Case, dtype: str, device: str, number: int) -> Tensors:
         generator = torch.Generator(device=device).manual_seed(number)
@@ -136,9 +138,33 @@ def extents(most: int, least: int = 1):
     return st.one_of(spread, near).map(lambda n: min(max(n, least), most))
 
 
+OWN_SHAPES = ("vector_add", "softmax", "matmul_bias_relu")
+
+
+@st.composite
+def common_shape(draw, op: str, dtype: str, most: int = LIMIT) -> Shape:
+    """For an op without shapes of its own: any extents, contiguous, the spec's own contents."""
+    spec = REGISTRY.spec(op)
+    left, dims = most, {}
+    names = list(spec.mutant_cases[0].dims)
+    for name in draw(st.permutations(names)):
+        least, step = spec.extents.get(name, (1, 1))
+        extent = draw(extents(max(step, min(left, 40000)), max(1, least)))
+        dims[name] = -(-extent // step) * step
+        left = max(1, left // dims[name])
+    ordered = tuple((name, dims[name]) for name in names)
+    shape = Shape(op, dtype, ordered, ())
+    while any(math.prod(o.shape(shape.case)) > 4 * most for o in spec.outputs):
+        dims = {name: max(spec.extents.get(name, (1, 1))[0], 1) for name in names}
+        shape = Shape(op, dtype, tuple(dims.items()), ())
+    return shape
+
+
 @st.composite
 def any_shape(draw, op: str, dtype: str, most: int = LIMIT) -> Shape:
     """For the CUDA side: everything its launcher takes, with any of its configurations."""
+    if op not in OWN_SHAPES:
+        return draw(common_shape(op, dtype, most))
     start = st.integers(0, 7)
     if op == "vector_add":
         dims = (("N", draw(extents(most))),)
@@ -243,7 +269,7 @@ def families(op: str) -> list[Family]:
             "odd": functools.partial(_matmul, kind="odd"),
             "misaligned": functools.partial(_matmul, kind="misaligned"),
         },
-    }[op]
+    }.get(op, {"any": lambda draw, dtype: draw(common_shape(op, dtype, 1 << 14))})
     return [
         Family(op, dtype, name, draw)
         for name, draw in drawers.items()
@@ -264,8 +290,8 @@ def wrong_contents(shape: Shape, launch: Callable[..., None], device: str, first
             problem.reseed(number)
             problem.poison()
         config: Config = dict(shape.config)
-        launch(*problem.tensors.values(), problem.out, **config)
-        verdict = problem.judge(problem.out)
+        launch(*problem.tensors.values(), *problem.outs, **config)
+        verdict = problem.judge(problem.produced)
         if not verdict.ok:
             wrong.append(f"{CONTENTS[number % len(CONTENTS)]}: {verdict.reason}")
     return wrong

@@ -7,17 +7,26 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.check import Problem
-from harness.mutants import MUTANTS, reason_to_omit, right_output, survives
+from harness.mutants import MUTANTS, keys_to_omit, reason_to_omit, right_output, survives
 from harness.registry import Registry
-from harness.spec import Case, OpSpec
+from harness.spec import ITEMSIZE, Case, OpSpec
 from harness.verdict import compare
 
 REGISTRY = Registry()
 SPECS = [REGISTRY.spec(stem) for stem in REGISTRY.stems]
-TRIPLES = [
-    (spec, dtype, case) for spec in SPECS for dtype in spec.dtypes for case in spec.mutant_cases
+TARGETS = [
+    pytest.param(
+        spec,
+        dtype,
+        case,
+        which,
+        id=f"{spec.stem}-{dtype}-{case.name}" + f"-{output.name}" * bool(which),
+    )
+    for spec in SPECS
+    for dtype in spec.dtypes
+    for case in spec.mutant_cases
+    for which, output in enumerate(spec.outputs)
 ]
-TRIPLE_IDS = [f"{spec.stem}-{dtype}-{case.name}" for spec, dtype, case in TRIPLES]
 STATED = (
     "zeros", "dropped_last", "shifted_by_one", "scaled_by_1_percent", "zeroed_tile",
     "swapped_rows", "low_precision", "unwritten",
@@ -25,18 +34,24 @@ STATED = (
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-@pytest.mark.parametrize(("spec", "dtype", "case"), TRIPLES, ids=TRIPLE_IDS)
-def test_no_mutant_survives(spec: OpSpec, dtype: str, case: Case, mutant: str):
-    if not reason_to_omit(spec, dtype, case, mutant):
-        assert survives(spec, dtype, case, mutant) == ""
+@pytest.mark.parametrize(("spec", "dtype", "case", "which"), TARGETS)
+def test_no_mutant_survives(spec: OpSpec, dtype: str, case: Case, which: int, mutant: str):
+    if not reason_to_omit(spec, dtype, case, mutant, which):
+        assert survives(spec, dtype, case, mutant, which) == ""
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=REGISTRY.stems)
 def test_mutants_are_tried_on_a_small_and_on_an_odd_case(spec: OpSpec):
-    sizes = [torch.Size(spec.output_shape(case)).numel() for case in spec.mutant_cases]
+    sizes = [largest_operand(spec, case) for case in spec.mutant_cases]
     assert len(sizes) >= 3
     assert min(sizes) <= 128 < 4000 <= max(sizes)
-    assert any(all(n % 2 for n in spec.output_shape(case)) for case in spec.mutant_cases)
+    free = [dim for dim in spec.mutant_cases[0].dims if spec.extents.get(dim, (0, 1))[1] % 2]
+    assert any(all(case.dims[dim] % 2 for dim in free) for case in spec.mutant_cases)
+
+
+def largest_operand(spec: OpSpec, case: Case) -> int:
+    inputs = spec.make_inputs(case, spec.dtypes[0], "cpu", 0)
+    return max(spec.n_output_elements(case), *(tensor.numel() for tensor in inputs.values()))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=REGISTRY.stems)
@@ -46,10 +61,9 @@ def test_what_is_omitted_exists_and_has_a_reason(spec: OpSpec):
         for mutant in MUTANTS
         for case in spec.mutant_cases
         for dtype in spec.dtypes
-        for key in (
-            mutant, f"{mutant}:{dtype}", f"{mutant}@{case.name}", f"{mutant}:{dtype}@{case.name}",
-        )
-    }  # fmt: skip
+        for which in range(len(spec.outputs))
+        for key in keys_to_omit(spec, dtype, case, mutant, which)
+    }
     assert set(spec.omitted_mutants) <= known
     assert all(len(reason.split()) >= 5 for reason in spec.omitted_mutants.values())
 
@@ -65,7 +79,7 @@ def test_every_dtype_refuses_each_stated_mutant_somewhere_or_says_why_never(spec
 
 def test_a_surviving_mutant_is_found(monkeypatch):
     spec, case = REGISTRY.spec("vector_add"), Case({"N": 33})
-    monkeypatch.setitem(MUTANTS, "none", lambda right, _: right)
+    monkeypatch.setitem(MUTANTS, "none", lambda right, _, __: right)
     monkeypatch.setitem(MUTANTS, "harmless", one_step_where_there_is_room)
     assert "equals the right output" in survives(spec, "f32", case, "none")
     assert survives(REGISTRY.spec("softmax"), "f32", Case({"M": 3, "N": 31}), "harmless") == (
@@ -73,21 +87,31 @@ def test_a_surviving_mutant_is_found(monkeypatch):
     )
 
 
-def one_step_where_there_is_room(right: torch.Tensor, _: Problem) -> torch.Tensor:
+def one_step_where_there_is_room(right: torch.Tensor, _: Problem, __: int) -> torch.Tensor:
     right.view(-1)[0] = torch.nextafter(right.view(-1)[0], torch.tensor(0.0))
     return right
 
 
-@pytest.mark.parametrize(
-    ("spec", "dtype"),
-    [(spec, dtype) for spec in SPECS for dtype in spec.dtypes if dtype != "f32"],
-    ids=[f"{spec.stem}-{dtype}" for spec in SPECS for dtype in spec.dtypes if dtype != "f32"],
-)
-def test_truncation_that_every_element_may_have_is_still_a_bias(spec: OpSpec, dtype: str):
+def rounded_outputs() -> list:
+    """Outputs that round to fewer bits than float32 has, unless the spec says that none is cut."""
+    return [
+        pytest.param(spec, dtype, which, id=f"{spec.stem}-{dtype}-{output.name}")
+        for spec in SPECS
+        for dtype in spec.dtypes
+        for which, output in enumerate(spec.outputs)
+        if ITEMSIZE[output.dtype or dtype] < 4
+        and not reason_to_omit(spec, dtype, spec.mutant_cases[0], "truncated", which)
+    ]
+
+
+@pytest.mark.parametrize(("spec", "dtype", "which"), rounded_outputs())
+def test_truncation_that_every_element_may_have_is_still_a_bias(
+    spec: OpSpec, dtype: str, which: int
+):
     """Within an ulp of the truth everywhere, but always on one side; also with both signs."""
     problem = Problem(spec, spec.mutant_cases[0], dtype, "cpu", 0)
-    truncated = MUTANTS["truncated"](right_output(problem), problem)
-    info = torch.finfo(truncated.dtype)
-    one_ulp = info.eps * problem.reference.abs().clamp(min=info.smallest_normal)
-    bias_ulps = spec.tolerances[dtype].bias_ulps
-    assert "biased" in compare(truncated, problem.reference, one_ulp, bias_ulps).reason
+    truncated = MUTANTS["truncated"](right_output(problem, which), problem, which)
+    info, answer = torch.finfo(truncated.dtype), problem.answers[which]
+    one_ulp = info.eps * answer.reference.abs().clamp(min=info.smallest_normal)
+    bias_ulps = answer.output.tolerances[dtype].bias_ulps
+    assert "biased" in compare(truncated, answer.reference, one_ulp, bias_ulps).reason

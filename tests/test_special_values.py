@@ -46,7 +46,7 @@ def test_triton_keeps_the_policy(spec: OpSpec, case: Case, dtype: str, seed: int
         if "0-dimensional arrays" not in f"{error} {error.__cause__}":
             raise
         pytest.skip("this Triton's interpreter cannot loop with this numpy")
-    verdict = problem.judge(problem.out)
+    verdict = problem.judge(problem.produced)
     assert verdict.ok, verdict.reason
-    explanation = problem.explain(problem.out)
+    explanation = problem.explain(problem.produced)
     assert explanation["masks"]["NaN"]["expected"] > 0

@@ -9,8 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.check import Problem, bias_allowance, compare
+from harness.mutants import right_output
 from harness.registry import Registry
-from harness.spec import Case, OpSpec, SpecialValues, torch_dtype
+from harness.spec import Case, OpSpec, SpecialValues
+from harness.verdict import Comparison
 
 REGISTRY = Registry()
 SPECS = [REGISTRY.spec(stem) for stem in REGISTRY.stems]
@@ -25,23 +27,24 @@ def float32_softmax(x: torch.Tensor) -> torch.Tensor:
     return numerator * (1 / numerator.sum(-1, keepdim=True))
 
 
-def float32_once_rounded(problem: Problem) -> torch.Tensor:
-    """The best that can be expected: float32 inside, one rounding to the output's dtype."""
+def float32_once_rounded(problem: Problem) -> tuple[torch.Tensor, ...]:
+    """The best that can be expected: float32 inside, one rounding to each output's dtype."""
     spec = problem.spec
     function = float32_softmax if spec.stem == "softmax" else spec.eager
-    return function(*(problem.tensors[name].float() for name in spec.arguments)).to(
-        torch_dtype(problem.dtype)
-    )
+    inputs = [problem.tensors[name] for name in spec.arguments]
+    produced = function(*(t.float() if t.is_floating_point() else t for t in inputs))
+    parts = produced if isinstance(produced, tuple) else (produced,)
+    return tuple(part.to(out.dtype) for part, out in zip(parts, problem.outs, strict=True))
 
 
 @pytest.mark.parametrize(("spec", "dtype"), PAIRS, ids=PAIR_IDS)
 def test_right_implementations_pass_on_50_seeds(spec: OpSpec, dtype: str):
-    small = min(spec.mutant_cases, key=lambda case: math.prod(spec.output_shape(case)))
+    small = min(spec.mutant_cases, key=spec.n_output_elements)
     for seed in range(50):
         problem = Problem(spec, small, dtype, "cpu", seed)
         verdict = problem.judge(float32_once_rounded(problem))
         assert verdict.ok, f"seed {seed}: {verdict.reason}"
-        rounded = problem.reference.to(torch_dtype(dtype))
+        rounded = tuple(right_output(problem, which) for which in range(len(problem.outs)))
         assert problem.judge(rounded).ok, f"seed {seed}: the float64 answer, rounded"
 
 
@@ -57,30 +60,36 @@ def test_torch_passes_with_its_roundings_between_kernels(spec: OpSpec, dtype: st
 @pytest.mark.parametrize(("spec", "dtype"), PAIRS, ids=PAIR_IDS)
 def test_an_allowance_is_used_and_four_times_the_error_is_not_allowed(spec: OpSpec, dtype: str):
     problem = Problem(spec, spec.mutant_cases[0], dtype, "cpu", 3)
-    best = float32_once_rounded(problem)
-    assert problem.explain(best)["worst"]["share"] > SMALLEST_SHARE
-    worse = problem.reference + 4 * (best.double() - problem.reference)
-    limit = bias_allowance(spec, dtype, problem.case)
-    verdict = compare(worse.float(), problem.reference, problem.allowed, limit)
-    assert "above the allowance" in verdict.reason
+    for answer, best in zip(problem.answers, float32_once_rounded(problem), strict=True):
+        if answer.output.tolerances[dtype].output_ulps == 0.0:
+            assert bool((best.double() == answer.reference).all())  # nothing is rounded
+            continue
+        limit = bias_allowance(spec, dtype, problem.case, answer.output)
+        used = Comparison(best, answer.reference, answer.allowed, limit)
+        assert float(used.share.max()) > SMALLEST_SHARE
+        worse = answer.reference + 4 * (best.double() - answer.reference)
+        verdict = compare(worse.float(), answer.reference, answer.allowed, limit)
+        assert "above the allowance" in verdict.reason
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=REGISTRY.stems)
 def test_allowances_follow_the_dtype(spec: OpSpec):
-    typical = {}
     for dtype in spec.dtypes:
         problem = Problem(spec, spec.mutant_cases[0], dtype, "cpu", 0)
-        live = problem.reference != 0
-        share = (problem.allowed / problem.reference.abs())[live].median()
-        typical[dtype] = float(share) / torch.finfo(torch_dtype(dtype)).eps
-        assert 0.4 < typical[dtype] < 12
-    # Half an ulp of the output and little else where float32 is finer than that by far.
-    assert all(typical[dtype] < 0.8 for dtype in spec.dtypes if dtype != "f32")
+        for answer, out in zip(problem.answers, problem.outs, strict=True):
+            if answer.output.tolerances[dtype].output_ulps == 0.0:
+                continue
+            live = answer.reference != 0
+            share = (answer.allowed / answer.reference.abs())[live].median()
+            typical = float(share) / torch.finfo(out.dtype).eps
+            assert 0.4 < typical < 12
+            # Half an ulp of the output and little else where float32 is finer than that by far.
+            assert typical < 0.8 or out.dtype == torch.float32
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=REGISTRY.stems)
 def test_allowances_follow_the_length_of_a_reduction(spec: OpSpec):
-    assert bool(spec.reduced_dim) == (spec.family != "elementwise")
+    assert bool(spec.reduced_dim) == (spec.family not in ("elementwise", "movement"))
     if not spec.reduced_dim:
         return
     relative, drift = [], []
@@ -98,13 +107,14 @@ def test_allowances_follow_the_length_of_a_reduction(spec: OpSpec):
 
 @pytest.mark.parametrize(("spec", "dtype"), PAIRS, ids=PAIR_IDS)
 def test_a_tolerance_says_where_both_of_its_numbers_come_from(spec: OpSpec, dtype: str):
-    tolerance = spec.tolerances[dtype]
-    for number in (tolerance.output_ulps, tolerance.bias_ulps):
-        assert f"{number:g}:" in tolerance.reason
-    assert len(tolerance.reason.split()) > 15
-    # Rounding to nearest errs by half a spacing, and truncation must stay far out of reach.
-    assert tolerance.output_ulps == 0.5
-    assert tolerance.bias_ulps <= 0.05
+    for output in spec.outputs:
+        tolerance = output.tolerances[dtype]
+        for number in (tolerance.output_ulps, tolerance.bias_ulps):
+            assert f"{number:g}:" in tolerance.reason
+        assert len(tolerance.reason.split()) > 15
+        # Rounding to nearest errs by half a spacing, and truncation must stay far out of reach.
+        assert tolerance.output_ulps == (0.0 if spec.family == "movement" else 0.5)
+        assert tolerance.bias_ulps <= 0.05
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=REGISTRY.stems)

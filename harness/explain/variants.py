@@ -10,7 +10,7 @@ from typing import Any
 from ..backends import tuned_config, watch_compilations
 from ..offline import compile_only
 from ..registry import Registry
-from ..spec import Case, OpSpec, torch_dtype
+from ..spec import Case, OpSpec, empty_outputs
 from . import triton_api, triton_side
 from .cubin import arch_number
 from .facts import KernelFacts, Launch
@@ -121,10 +121,5 @@ def empty_arguments(spec: OpSpec, case: Case, dtype: str) -> list[Any]:
 
     with WithoutValues():
         inputs = spec.make_inputs(case, dtype, "cpu", 0)
-    shape = spec.output_shape(case)
-    start = 1 if case.layout == "offset1" else 0  # as the harness places it
-    n_elements = 1
-    for extent in shape:
-        n_elements *= extent
-    out = torch.empty(n_elements + start, dtype=torch_dtype(dtype))[start:].view(shape)
-    return [*(inputs[name] for name in spec.arguments), out]
+    outs = empty_outputs(spec, case, dtype)
+    return [*(inputs[name] for name in spec.arguments), *outs]
