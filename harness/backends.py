@@ -146,7 +146,7 @@ def bind(
     none, and one without a file of its own is the headline under a given configuration."""
     spec = problem.spec
     arguments = tuple(problem.tensors[name] for name in spec.arguments)
-    further = registry.variant(spec.stem, backend, variant) if variant else None
+    further = _further(registry, spec, backend, variant) if variant else None
     source = "given"
     if config is None:
         config, source = {}, "default"
@@ -159,6 +159,14 @@ def bind(
         call = functools.partial(launcher, *arguments, *problem.outs, **config)
         return Bound(backend, variant, call, lambda: problem.produced, config, source, form)
     return _bind_baseline(problem, backend, arguments)
+
+
+def _further(
+    registry: Registry, spec: OpSpec, backend: str, variant: str
+) -> Callable[..., Any] | None:
+    if any(rung.name == variant for rung in spec.ladders.get(backend, ())):
+        return registry.rung(spec.stem, backend, variant)
+    return registry.variant(spec.stem, backend, variant)
 
 
 def _own_launcher(registry: Registry, spec: OpSpec, backend: str) -> tuple[Callable[..., Any], str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .backends import implementations
@@ -100,7 +100,7 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
     known_dtypes = sorted({dtype for spec in specs for dtype in spec.dtypes})
     _refuse_unknown("--dtype", filters.dtypes, known_dtypes)
     units = [
-        Unit(spec, case, dtype, _contenders(spec, case, filters, level, tests))
+        Unit(spec, case, dtype, _contenders(spec, case, dtype, filters, level, tests))
         for spec in specs
         for case in (spec.test_cases if tests else _selected(spec, filters, level))
         if matches(case, filters.cases)
@@ -125,7 +125,7 @@ def _selected(spec: OpSpec, filters: Filters, level: Level) -> tuple[Case, ...]:
 
 
 def _contenders(
-    spec: OpSpec, case: Case, filters: Filters, level: Level, tests: bool
+    spec: OpSpec, case: Case, dtype: str, filters: Filters, level: Level, tests: bool
 ) -> tuple[Contender, ...]:
     if tests:
         names: tuple[str, ...] = ("cuda", "triton")
@@ -133,7 +133,19 @@ def _contenders(
         names = implementations(spec, case, everywhere=level == "full")
         # A peer that is asked for by name and not installed gets a row that says so.
         names += tuple(p for p in spec.peers if p in filters.backends and p not in names)
-    return tuple(Contender(name) for name in names if name in (filters.backends or names))
+    with_rungs = tests or (case.baselines and case.level == "quick" and level != "quick")
+    return tuple(
+        contender
+        for name in names
+        if name in (filters.backends or names)
+        for contender in (Contender(name), *(_rungs(spec, name, dtype) if with_rungs else ()))
+    )
+
+
+def _rungs(spec: OpSpec, backend: str, dtype: str) -> Iterator[Contender]:
+    for rung in spec.ladders.get(backend, ()):
+        if dtype in (rung.dtypes or spec.dtypes):
+            yield Contender(backend, rung.name)
 
 
 def _refuse_unknown(option: str, wanted: Sequence[str], known: Sequence[str]) -> None:

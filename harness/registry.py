@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -73,17 +74,32 @@ class Registry:
         }
         return {role: path for role, path in candidates.items() if path.is_file()}
 
-    def kernel_files(self, stem: str, backend: str) -> list[Path]:
-        """The sources of one side of the op: its own file, and what CUDA kernels share; empty for
-        a backend that has no file here."""
+    def kernel_files(self, stem: str, backend: str, rung: str = "") -> list[Path]:
+        """The sources of one side of the op, or of a rung below it: its own file, and what kernels
+        of that side share; empty for a backend that has no file here."""
         own = self.files(stem).get(backend)
         if own is None:
             return []
-        return [own, *(own.parent / "common").glob("*.cuh")] if backend == "cuda" else [own]
+        file = own.parent / stem / f"{rung}{own.suffix}" if rung else own
+        if backend == "cuda":
+            return [file, *sorted((own.parent / "common").glob("*.cuh"))]
+        return [file, *_shared_triton_files(file, own.parent)] if backend == "triton" else [file]
 
     def triton_module(self, stem: str) -> types.ModuleType:
         """The Triton file of `stem`, imported (needs triton)."""
         return load_triton(stem, self._spec_files[stem].parents[2])
+
+    def rung(self, stem: str, backend: str, name: str) -> Callable[..., Any]:
+        """The launcher of a rung of the op's ladder."""
+        if backend == "cuda":
+            from . import _cuda
+
+            launcher: Callable[..., Any] = getattr(_cuda, f"{stem}_{name}")
+            return launcher
+        (file, *_) = self.kernel_files(stem, backend, name)
+        load_triton(stem, self._spec_files[stem].parents[2])  # the package that it imports from
+        launcher = getattr(_load_by_path(f"{_TRITON_PACKAGE}.{stem}_{name}", file), stem)
+        return launcher
 
     def variant(self, stem: str, backend: str, name: str) -> Callable[..., Any] | None:
         """The function `stem` of `variants/<backend>/<name>.py`, which takes the op's tensors and
@@ -98,6 +114,21 @@ class Registry:
                 raise RegistryError(f"{file}: wanted a function {stem}")
             return launcher
         return None
+
+
+def _shared_triton_files(file: Path, folder: Path) -> list[Path]:
+    """Device code that a Triton file imports from beside it, and what that imports.
+
+    Not _checks.py: host code that refuses arguments.
+    """
+    found: dict[Path, None] = {}
+    left = [file]
+    while left:
+        names = re.findall(r"^from \.+(_\w+) import", left.pop().read_text(), re.MULTILINE)
+        new = {folder / f"{name}.py" for name in names if name != "_checks"} - found.keys()
+        found |= dict.fromkeys(sorted(new))
+        left += sorted(new)
+    return sorted(found)
 
 
 def cuda_sources() -> list[Path]:

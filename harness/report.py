@@ -13,6 +13,7 @@ from markupsafe import Markup
 from harness import report_base, report_machine, report_ops
 from harness.registry import Registry
 from harness.report_figures import Pictures, pictures
+from harness.report_ladders import ladders
 from harness.report_map import MAX_LINES, WINNERS, SideMap, side_map, summary
 from harness.report_ops import Op
 from harness.report_sources import sources
@@ -116,6 +117,7 @@ def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
                 lines,
                 hidden,
                 report_ops.warnings_in_words(rows),
+                ladders(run, op),
                 report_ops.compiled(rows),
                 shown,
                 missing,

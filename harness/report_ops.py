@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from harness.report_figures import Picture
+from harness.report_ladders import Ladder
 from harness.report_map import SideMap, case_names, op_sentence
 from harness.report_sources import Source
 from harness.report_text import UNKNOWN, cut, fixed, interval, number, short, time_us
@@ -89,6 +90,7 @@ class Op:
     rows: list[list[Value]]
     hidden: int
     warnings: list[tuple[str, int, str]]
+    ladders: list[Ladder]
     compiled: list[list[str]]
     sources: list[Source]
     missing_sources: list[str] = field(default_factory=list)

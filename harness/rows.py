@@ -32,7 +32,7 @@ class RowMaker:
         self, registry: Registry, gpu: Mapping[str, Any], device: int, roofs: Roofs | None
     ) -> None:
         self._registry, self._gpu, self._device, self._roofs = registry, gpu, device, roofs
-        self._hashes: dict[tuple[str, str], str] = {}
+        self._hashes: dict[tuple[str, str, str], str] = {}
 
     def complete(
         self, unit: Unit, answered: Sequence[Event], watched: Mapping[str, Any] | None = None
@@ -77,6 +77,7 @@ class RowMaker:
 
     def _event(self, unit: Unit, event: Event, watched: Mapping[str, Any]) -> Event:
         row = self._identity(unit) | event["row"] | {"kernel_hash": self._kernel_hash(unit, event)}
+        row["headline"] = not row["variant"]
         if row["status"] != "ok":
             return event | {"row": row}
         reason = impossible(
@@ -96,7 +97,9 @@ class RowMaker:
         return event | {"row": row}
 
     def _kernel_hash(self, unit: Unit, event: Event) -> str:
-        side = (unit.spec.stem, event["row"]["backend"])
+        backend, variant = event["row"]["backend"], event["row"]["variant"]
+        rungs = [rung.name for rung in unit.spec.ladders.get(backend, ())]
+        side = (unit.spec.stem, backend, variant if variant in rungs else "")
         if side not in self._hashes:
             files = self._registry.kernel_files(*side)
             self._hashes[side] = source_hash(files) if files else ""

@@ -111,6 +111,19 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Rung:
+    """A simpler implementation than a side's headline, in `<stem>/<name>` beside its file: launcher
+    `<stem>_<name>` in CUDA, `<stem>` of its own file in Triton, both without configuration.
+
+    `step` says in a clause what it does that the rung below does not; `dtypes` () are all.
+    """
+
+    name: str
+    step: str
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class OpSpec:
     """All facts of one op.
 
@@ -133,7 +146,9 @@ class OpSpec:
     cases vary. `out_dtype` is `out`'s where it is not the case's. `further_outputs` are written
     beside `out`. `peers` maps one of PEER_PACKAGES to its version of the op, called like `eager`: a
     row of its own where the package is installed. `extents` maps a dimension that not every size
-    suits to (the least, what it must be a multiple of).
+    suits to (the least, what it must be a multiple of). `ladders` maps a backend to its rungs,
+    the simplest first; they run by default on the quick cases that have
+    baselines, which --quick itself leaves out.
     """
 
     stem: str
@@ -170,6 +185,7 @@ class OpSpec:
     further_outputs: tuple[Output, ...] = ()
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ladders: Mapping[str, tuple[Rung, ...]] = field(default_factory=dict)
 
     @property
     def outputs(self) -> tuple[Output, ...]:

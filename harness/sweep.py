@@ -27,6 +27,7 @@ from .registry import Registry
 from .rows import Event, RowMaker
 from .run_writer import RunWriter
 from .schema import FAILED
+from .spec import OpSpec
 from .supervisor import Supervisor, WorkerDiedError
 from .sweep_roofs import roofs_again, roofs_of_run
 
@@ -221,6 +222,14 @@ def _key(unit: Unit, backend: str, variant: str) -> tuple[str, ...]:
     )
 
 
+def ladders(spec: OpSpec) -> dict[str, list[dict[str, str]]]:
+    """A side's rungs, the simplest first: for the report, which reads files alone."""
+    return {
+        backend: [{"name": rung.name, "step": rung.step} for rung in rungs]
+        for backend, rungs in spec.ladders.items()
+    }
+
+
 def run_meta(
     registry: Registry,
     units: Sequence[Unit],
@@ -243,6 +252,7 @@ def run_meta(
         **source_facts(registry, stems),
         "seed": options.seed,
         "distributions": {u.spec.stem: u.spec.distribution for u in units},
+        "ladders": {u.spec.stem: ladders(u.spec) for u in units if u.spec.ladders},
         "settings": options.settings,
         "flush": options.flush,
         "noise_floor": recorded_floor(gpu.get("name", ""), options.flush),

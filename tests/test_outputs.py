@@ -15,8 +15,8 @@ from harness.backends import bind, implementations, unavailable
 from harness.check import Problem
 from harness.mutants import MUTANTS, right_output, survives
 from harness.plan import Filters, PlanError, plan
-from harness.registry import Registry
-from harness.spec import Case, OpSpec, Output, Tolerance, empty_outputs
+from harness.registry import REPOSITORY, Registry
+from harness.spec import Case, OpSpec, Output, Rung, Tolerance, empty_outputs
 
 ADD = Registry().spec("vector_add")
 CASE = Case({"N": 1000})
@@ -171,5 +171,40 @@ def test_a_peer_can_be_asked_for_by_name(monkeypatch):
 
     units = plan(OneOp(), Filters(ops=["vector_add"], backends=["quack"]), "quick")
     assert {c.backend for unit in units for c in unit.contenders} == {"quack"}
-    with pytest.raises(PlanError, match="unknown, wanted one of cuda, .*liger"):
+    with pytest.raises(PlanError, match=r"unknown, wanted one of cuda, .*liger"):
         plan(Registry(), Filters(backends=["duck"]), "quick")
+
+
+def test_rungs_run_on_the_headline_case_by_default_and_have_sources_of_their_own():
+    class Laddered(Registry):
+        def spec(self, stem: str) -> OpSpec:
+            rungs = (Rung("naive", "one element a thread", dtypes=("f32",)),)
+            return replace(super().spec(stem), ladders={"cuda": rungs})
+
+    def rungs(level, **filters):
+        units = plan(Laddered(), Filters(ops=["vector_add"], **filters), level)
+        return {
+            (unit.case.name, unit.dtype)
+            for unit in units
+            for contender in unit.contenders
+            if contender.label == "cuda:naive"
+        }
+
+    assert rungs("quick") == set()
+    assert rungs("default") == {("2^24", "f32"), ("2^28", "f32")}
+    assert rungs("default", backends=["triton"]) == set()
+    own, *shared = Laddered().kernel_files("vector_add", "cuda", "naive")
+    assert own == REPOSITORY / "csrc" / "vector_add" / "naive.cu"
+    assert {file.suffix for file in shared} == {".cuh"}
+
+
+def test_shared_triton_code_counts_as_source_of_those_who_import_it(tmp_path):
+    specs, kernels = tmp_path / "harness" / "specs", tmp_path / "triton_kernels"
+    specs.mkdir(parents=True)
+    kernels.mkdir()
+    (specs / "mine.py").write_text("")
+    (kernels / "mine.py").write_text("from ._checks import a\nfrom ._rows import b\n")
+    (kernels / "_rows.py").write_text("from ._pairs import c\n")
+    (kernels / "_pairs.py").write_text("")
+    files = Registry((tmp_path,)).kernel_files("mine", "triton")
+    assert [file.name for file in files] == ["mine.py", "_pairs.py", "_rows.py"]

@@ -18,6 +18,7 @@ from harness.machine import source_hash
 from harness.plots import plot_run
 from harness.registry import REPOSITORY, Registry
 from harness.report import render, write_report
+from harness.report_ladders import ladders
 from harness.report_map import side_map, summary
 from harness.results import KEY, Run, read_run
 
@@ -261,3 +262,34 @@ def test_bench_leaves_a_report_from_the_figures_it_drew(
     assert "report: " in capsys.readouterr().out
     again = write_report(run, tmp_path / "again.html")
     assert (run.path / "report.html").read_bytes() == again.read_bytes()
+
+
+RUNGS = [{"name": "naive", "step": "one element a thread"}, {"name": "tiled", "step": EVIL}]
+
+
+def test_a_ladder_shows_what_each_step_gained(tmp_path):
+    rows = [
+        synthetic.row("scale", 1024, "cuda", us, variant=name, headline=not name)
+        for name, us in (("naive", 40.0), ("tiled", 20.0), ("", 16.0))
+    ]
+    rows.append(synthetic.row("scale", 1024, "triton", 16.0))
+    meta = {"ladders": {"scale": {"cuda": RUNGS, "triton": RUNGS}}}
+    run = synthetic.write(tmp_path / "run", rows, meta)
+    (ladder,) = ladders(run, "scale")
+    assert ladder.title.startswith("cuda, 1024")
+    assert [(line[0], line[2], line[3]) for line in ladder.lines] == [
+        ("naive", "40.00", ""),
+        ("tiled", "20.00", "2.00"),
+        ("headline", "16.00", "1.25"),
+    ]
+    page = render(run)
+    assert "what each step by hand gains" in page
+    assert EVIL not in page
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, {"scale": 3}, {"scale": {"cuda": 3}}, {"scale": {"cuda": [3]}}]
+)
+def test_a_ladder_that_is_none_is_not_shown(tmp_path, wrong):
+    run = synthetic.write(tmp_path / "run", small(), {"ladders": wrong})
+    assert ladders(run, "scale") == []

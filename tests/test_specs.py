@@ -94,6 +94,21 @@ def test_both_sides_take_the_spec_arguments_in_order(stem):
 
 
 @pytest.mark.parametrize("stem", REGISTRY.stems)
+def test_every_rung_has_its_file_its_launcher_and_its_step(stem):
+    spec = REGISTRY.spec(stem)
+    bindings = (REPOSITORY / "csrc" / "bindings.cpp").read_text()
+    declared = (REPOSITORY / "csrc" / "kernels.h").read_text()
+    for backend, rungs in spec.ladders.items():
+        for rung in rungs:
+            assert REGISTRY.kernel_files(stem, backend, rung.name)[0].is_file()
+            assert len(rung.step.split()) >= 3
+            assert set(rung.dtypes) <= set(spec.dtypes)
+            if backend == "cuda":
+                assert f'm.def("{stem}_{rung.name}"' in bindings
+                assert f" {stem}_{rung.name}(" in declared
+
+
+@pytest.mark.parametrize("stem", REGISTRY.stems)
 def test_cases_are_distinct_and_every_dtype_has_a_tolerance_with_a_reason(stem):
     spec = REGISTRY.spec(stem)
     for cases in (spec.bench_cases, spec.test_cases):
