@@ -1,16 +1,11 @@
 """From an op and a backend's name to a closure that only launches.
 
-`bind` does all that is slow: import, compile, attribute setting. What cannot run says why
-through `unavailable`.
+`bind` does all that is slow: import, compile, attribute setting.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
-import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .registry import Registry, RegistryError, cuda_sources
-from .spec import BACKENDS, ITEMSIZE, PEER_PACKAGES, Case, Config, OpSpec
+from .availability import peer_is_installed
+from .registry import Registry, RegistryError
+from .spec import BACKENDS, Case, Config, OpSpec
+from .tuned_configs import tuned_config
 
 if TYPE_CHECKING:
     import torch
 
     from .check import Problem
-
-TUNED = Path(__file__).resolve().parent / "tuned"
 
 
 @dataclass
@@ -62,64 +57,6 @@ class Bound:
         return self.backend in ("torch", "compile")
 
 
-def unavailable(backend: str) -> str:
-    """Why `backend` cannot launch on this machine's GPU; empty when it can."""
-    try:
-        import torch
-    except ImportError as error:
-        return f"torch cannot be imported ({error}); pip install torch"
-    if backend == "cuda":
-        reason = extension_problem()
-        if reason:
-            return reason
-    if backend == "triton":
-        try:
-            import triton  # noqa: F401
-        except ImportError as error:
-            return f"triton cannot be imported ({error}); pip install triton"
-    if backend in PEER_PACKAGES and (reason := _peer_problem(backend)):
-        return reason
-    return "" if torch.cuda.is_available() else "no GPU is visible"
-
-
-@functools.cache
-def _peer_problem(peer: str) -> str:
-    package = PEER_PACKAGES[peer]
-    try:
-        importlib.import_module(package)
-    except Exception as error:  # what a package does at import is its own affair
-        first_line = (str(error).splitlines() or [""])[0]
-        return f"{package} cannot be imported ({type(error).__name__}: {first_line})"
-    return ""
-
-
-@functools.cache
-def extension_problem() -> str:
-    """Why harness._cuda cannot be used; empty when it can."""
-    try:
-        import torch
-
-        from . import _cuda
-    except ImportError as error:
-        first_line = str(error).splitlines()[0]
-        return f"the CUDA extension cannot be imported ({first_line}); run `make build`"
-    built_for = _cuda.build_info().get("torch", "")
-    if built_for and built_for.split("+")[0] != torch.__version__.split("+")[0]:
-        return (
-            f"the CUDA extension was built for torch {built_for}, found torch "
-            f"{torch.__version__}; run `make clean build`"
-        )
-    if _older_than_its_sources(Path(_cuda.__file__)):
-        return "the CUDA extension is older than csrc/; run `make build`"
-    return ""
-
-
-def _older_than_its_sources(binary: Path) -> bool:
-    """Never time an old binary in the name of new source."""
-    built = binary.stat().st_mtime
-    return any(path.stat().st_mtime > built for path in cuda_sources())
-
-
 def implementations(spec: OpSpec, case: Case, everywhere: bool) -> tuple[str, ...]:
     """The backends to run on `case`; torch.compile, the library and peers that are installed only
     on marked cases unless `everywhere`."""
@@ -127,11 +64,6 @@ def implementations(spec: OpSpec, case: Case, everywhere: bool) -> tuple[str, ..
     if not (everywhere or case.baselines):
         return own
     return (*BACKENDS, *(peer for peer in spec.peers if peer_is_installed(peer)))
-
-
-@functools.cache
-def peer_is_installed(peer: str) -> bool:
-    return importlib.util.find_spec(PEER_PACKAGES[peer]) is not None
 
 
 def bind(
@@ -208,50 +140,6 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     torch._dynamo.reset()
     compiled = torch.compile(function, fullgraph=True, dynamic=False)
     return torch.no_grad()(compiled)
-
-
-def tuned_config(
-    gpu_slug: str, spec: OpSpec, backend: str, dtype: str, case: Case
-) -> tuple[Config, str]:
-    """The configuration that `make tune` chose for the case, and where it came from.
-
-    A case that was not tuned borrows from the nearest one: of the same dtype before one of the
-    same size, of this GPU before another (in the order of their folders' names), then by the
-    extent that the op sweeps, then by the others. Only what the op's own grid offers for this
-    case is borrowed. `tuned:`, `nearest:` or `default` says which of these it was.
-    """
-    grid_of = spec.tuning.get(backend)
-    if grid_of is None:
-        return {}, "default"
-    grid = [dict(config) for config in grid_of(case, dtype)]
-    for folder in [TUNED / gpu_slug, *sorted(TUNED.glob("*/"))]:
-        file = folder / f"{spec.stem}.json"
-        if not file.is_file():
-            continue
-        asked = (backend, dtype, dict(case.dims), case.layout)
-        entries = [
-            entry
-            for entry in json.loads(file.read_text())["entries"]
-            if entry["backend"] == backend
-            and ITEMSIZE[entry["dtype"]] == ITEMSIZE[dtype]
-            and entry["dims"].keys() == case.dims.keys()
-            and entry["config"] in grid
-        ]
-        if entries:
-            nearest = min(entries, key=lambda e: _distance(spec, dtype, case, e))
-            found = tuple(nearest[key] for key in ("backend", "dtype", "dims", "layout"))
-            exact = folder.name == gpu_slug and found == asked
-            return dict(nearest["config"]), f"{'tuned' if exact else 'nearest'}:{folder.name}"
-    return {}, "default"
-
-
-def _distance(spec: OpSpec, dtype: str, case: Case, entry: dict[str, Any]) -> tuple[float, ...]:
-    def octaves(dim: str) -> float:
-        return abs(math.log2(max(entry["dims"][dim], 1)) - math.log2(max(case.dims[dim], 1)))
-
-    swept = sum(octaves(dim) for dim in case.dims if dim == spec.sweep_dim)
-    others = sum(octaves(dim) for dim in case.dims if dim != spec.sweep_dim)
-    return (entry["dtype"] != dtype, swept, others, entry["layout"] != case.layout)
 
 
 @contextmanager

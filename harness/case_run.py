@@ -7,7 +7,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .backends import Bound, Compilations, bind, matrix_form, timed, unavailable, watch_compilations
+from .availability import unavailable
+from .backends import Bound, Compilations, bind, matrix_form, timed, watch_compilations
 from .check import Problem
 from .later_runs import LaterRuns
 from .protocol import Contender, Request

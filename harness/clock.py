@@ -82,7 +82,7 @@ class CudaEventClock:
     def __init__(self, flush_mode: str = "clean") -> None:
         import torch
 
-        from .backends import extension_problem
+        from .availability import extension_problem
 
         if flush_mode not in FLUSHES:
             raise ValueError(f"flush {flush_mode!r}: wanted one of {', '.join(FLUSHES)}")

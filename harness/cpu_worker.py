@@ -13,7 +13,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .backends import bind, extension_problem
+from .availability import extension_problem
+from .backends import bind
 from .check import Problem
 from .protocol import Contender, Request, one_line, open_answers
 from .registry import Registry

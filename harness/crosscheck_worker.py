@@ -17,7 +17,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from .backends import Bound, bind, extension_problem, unavailable
+from .availability import extension_problem, unavailable
+from .backends import Bound, bind
 from .check import Problem
 from .clock import Batch, Launch
 from .crosscheck_problem import problem_for

@@ -99,7 +99,7 @@ def _roof_kernels(
     """kind, total bytes -> one launch per shape, and how the roofs were measured in words."""
     import torch
 
-    from .backends import extension_problem
+    from .availability import extension_problem
 
     def buffer(n_bytes: int) -> torch.Tensor:
         return torch.ones(max(n_bytes // 4, 4), dtype=torch.float32, device="cuda")

@@ -126,10 +126,10 @@ def _cuda_build() -> list[Finding]:
 
 def _extension() -> list[Finding]:
     torch, _ = _load("torch")
-    backends, problem = _load("harness.backends")
-    if torch is None or backends is None:
+    availability, problem = _load("harness.availability")
+    if torch is None or availability is None:
         return [Finding("extension", False, f"not tried: {problem or 'it needs torch'}")]
-    problem = backends.extension_problem()
+    problem = availability.extension_problem()
     if problem:
         return [Finding("extension", False, problem, "make build")]
     info = importlib.import_module("harness._cuda").build_info()

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .backends import TUNED, unavailable, watch_compilations
+from .availability import unavailable
+from .backends import watch_compilations
 from .protocol import one_line
 from .registry import Registry
 from .sanitize_cover import in_ptx
 from .spec import Case, Config, OpSpec, empty_outputs
+from .tuned_configs import TUNED
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .backends import TUNED
 from .console import Progress
 from .machine import gpu_slug, software_facts
 from .plan import Unit
@@ -21,6 +20,7 @@ from .protocol import Contender
 from .spec import Config
 from .supervisor import Supervisor
 from .sweep import SweepOptions, request_for
+from .tuned_configs import TUNED
 
 _SIDES = ("cuda", "triton")
 _FINALISTS = 4

@@ -9,7 +9,7 @@ import types
 import pytest
 
 import harness
-from harness import backends
+from harness import availability, backends
 from harness.registry import REPOSITORY
 
 torch = pytest.importorskip("torch")
@@ -30,7 +30,7 @@ def fake_extension(monkeypatch, tmp_path, built_for: str, age_s: float):
 
 def test_a_binary_of_another_torch_is_refused_by_name(monkeypatch, tmp_path):
     fake_extension(monkeypatch, tmp_path, "1.2.3+cu130", age_s=-10)
-    problem = backends.extension_problem.__wrapped__()
+    problem = availability.extension_problem.__wrapped__()
     assert "built for torch 1.2.3" in problem
     assert f"found torch {torch.__version__}" in problem
     assert "make clean build" in problem
@@ -38,15 +38,15 @@ def test_a_binary_of_another_torch_is_refused_by_name(monkeypatch, tmp_path):
 
 def test_a_binary_older_than_its_sources_is_not_timed_in_their_name(monkeypatch, tmp_path):
     fake_extension(monkeypatch, tmp_path, torch.__version__, age_s=10)
-    assert "older than csrc/" in backends.extension_problem.__wrapped__()
+    assert "older than csrc/" in availability.extension_problem.__wrapped__()
     fake_extension(monkeypatch, tmp_path, torch.__version__, age_s=-10)
-    assert backends.extension_problem.__wrapped__() == ""
+    assert availability.extension_problem.__wrapped__() == ""
 
 
 def test_a_missing_binary_names_the_remedy(monkeypatch):
     monkeypatch.delattr(harness, "_cuda", raising=False)
     monkeypatch.setitem(sys.modules, "harness._cuda", None)
-    assert "make build" in backends.extension_problem.__wrapped__()
+    assert "make build" in availability.extension_problem.__wrapped__()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from harness.backends import bind, unavailable
+from harness.availability import unavailable
+from harness.backends import bind
 from harness.check import Problem
 from harness.registry import Registry
 from harness.spec import Case

@@ -27,7 +27,7 @@ from edge_cases import (
     refusal_of,
 )
 
-from harness.backends import extension_problem
+from harness.availability import extension_problem
 from harness.spec import empty_outputs
 
 INTERPRETED = triton.knobs.runtime.interpret

@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.backends import bind, unavailable
+from harness.availability import unavailable
+from harness.backends import bind
 from harness.check import Problem
 from harness.explain import extension, launched, ncu, triton_api, triton_side
 from harness.explain.book import FACTS_NAME, FactsBook, read

@@ -9,7 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.backends import bind, unavailable
+from harness.availability import unavailable
+from harness.backends import bind
 from harness.check import Problem
 from harness.machine import gpu_facts
 from harness.other_times import graph_us

@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.backends import bind, unavailable
+from harness.availability import unavailable
+from harness.backends import bind
 from harness.check import Problem
 from harness.registry import Registry
 from harness.spec import Case

@@ -11,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness import measure as measuring
-from harness.backends import bind, unavailable, watch_compilations
+from harness.availability import unavailable
+from harness.backends import bind, watch_compilations
 from harness.check import Problem
 from harness.other_times import graph_us
 from harness.registry import Registry

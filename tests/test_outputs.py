@@ -10,8 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness import backends
-from harness.backends import bind, implementations, unavailable
+from harness import availability, backends
+from harness.availability import unavailable
+from harness.backends import bind, implementations
 from harness.check import Problem
 from harness.mutants import MUTANTS, right_output, survives
 from harness.plan import Filters, PlanError, plan
@@ -150,13 +151,13 @@ def test_a_peer_runs_where_it_is_installed_and_says_why_not_elsewhere(monkeypatc
     monkeypatch.setattr(backends, "peer_is_installed", lambda peer: True)
     assert implementations(spec, marked, everywhere=False)[-1] == "liger"
     assert "liger" not in implementations(spec, CASE, everywhere=False)
-    backends._peer_problem.cache_clear()
+    availability._peer_problem.cache_clear()
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     assert unavailable("liger").startswith("liger_kernel cannot be imported (ModuleNotFoundError")
-    backends._peer_problem.cache_clear()
+    availability._peer_problem.cache_clear()
     monkeypatch.setitem(sys.modules, "liger_kernel", types.ModuleType("liger_kernel"))
     assert "liger" not in unavailable("liger")
-    backends._peer_problem.cache_clear()
+    availability._peer_problem.cache_clear()
     problem = Problem(spec, CASE, "f32", "cpu", 1)
     bound = bind(Registry(), problem, "liger", "", None, "")
     bound.call()

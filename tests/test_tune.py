@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness import backends, tune
+from harness import tune, tuned_configs
 from harness.console import Progress
 from harness.plan import Filters, plan
 from harness.registry import Registry
@@ -45,7 +45,7 @@ class FakeSupervisor:
 def tuned(tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "Supervisor", FakeSupervisor)
     monkeypatch.setattr(tune, "TUNED", tmp_path)
-    monkeypatch.setattr(backends, "TUNED", tmp_path)
+    monkeypatch.setattr(tuned_configs, "TUNED", tmp_path)
     units = plan(Registry(), Filters(ops=["vector_add"], dtypes=["f32"]), "quick")
     return tune.tune(units, SweepOptions(), Progress())
 
@@ -86,13 +86,13 @@ SOFTMAX = Registry().spec("softmax")
     ],
 )
 def test_configurations_say_where_they_come_from(tuned, slug, dtype, case, source):
-    config, found = backends.tuned_config(slug, VECTOR_ADD, "triton", dtype, case)
+    config, found = tuned_configs.tuned_config(slug, VECTOR_ADD, "triton", dtype, case)
     assert found == source
     assert bool(config) == (source != "default")
 
 
 def store(folder, monkeypatch, *entries):
-    monkeypatch.setattr(backends, "TUNED", folder)
+    monkeypatch.setattr(tuned_configs, "TUNED", folder)
     (folder / "gpu").mkdir()
     whole = [{"backend": "cuda", "dtype": "bf16", "layout": "contiguous"} | e for e in entries]
     (folder / "gpu" / "softmax.json").write_text(json.dumps({"entries": whole}))
@@ -105,15 +105,15 @@ def entry(m, n, threads, form=1):
 def test_a_dtype_of_the_same_size_is_borrowed(tmp_path, monkeypatch):
     store(tmp_path, monkeypatch, entry(64, 4096, 256))
     case = Case({"M": 64, "N": 4096})
-    config, source = backends.tuned_config("gpu", SOFTMAX, "cuda", "f16", case)
+    config, source = tuned_configs.tuned_config("gpu", SOFTMAX, "cuda", "f16", case)
     assert (config["threads_per_row"], source) == (256, "nearest:gpu")
-    assert backends.tuned_config("gpu", SOFTMAX, "cuda", "f32", case) == ({}, "default")
+    assert tuned_configs.tuned_config("gpu", SOFTMAX, "cuda", "f32", case) == ({}, "default")
 
 
 def test_the_swept_extent_decides_what_is_near(tmp_path, monkeypatch):
     store(tmp_path, monkeypatch, entry(32768, 4096, 256), entry(1024, 8192, 512))
     case = Case({"M": 32, "N": 4096})
-    config, _ = backends.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case)
+    config, _ = tuned_configs.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case)
     assert config["threads_per_row"] == 256
 
 
@@ -123,7 +123,7 @@ def test_the_swept_extent_decides_what_is_near(tmp_path, monkeypatch):
 )
 def test_what_the_case_cannot_use_is_not_borrowed(tmp_path, monkeypatch, case):
     store(tmp_path, monkeypatch, entry(32768, 4096, 256))
-    assert backends.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case) == ({}, "default")
+    assert tuned_configs.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case) == ({}, "default")
 
 
 def test_entries_of_other_dimensions_are_left_alone(tmp_path, monkeypatch):
@@ -131,11 +131,11 @@ def test_entries_of_other_dimensions_are_left_alone(tmp_path, monkeypatch):
     other["dims"] = {"rows": 64, "cols": 4096}
     store(tmp_path, monkeypatch, other)
     case = Case({"M": 64, "N": 4096})
-    assert backends.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case) == ({}, "default")
+    assert tuned_configs.tuned_config("gpu", SOFTMAX, "cuda", "bf16", case) == ({}, "default")
 
 
 def test_an_op_that_sweeps_no_extent_borrows_by_all_of_them(tmp_path, monkeypatch):
     store(tmp_path, monkeypatch, entry(32768, 4096, 256))
     case = Case({"M": 32, "N": 4096})
-    found = backends.tuned_config("gpu", replace(SOFTMAX, sweep_dim=""), "cuda", "bf16", case)
+    found = tuned_configs.tuned_config("gpu", replace(SOFTMAX, sweep_dim=""), "cuda", "bf16", case)
     assert found == ({"threads_per_row": 256, "form": 1}, "nearest:gpu")

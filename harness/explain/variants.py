@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..backends import tuned_config, watch_compilations
+from ..backends import watch_compilations
 from ..offline import compile_only
 from ..registry import Registry
 from ..spec import Case, OpSpec, empty_outputs
+from ..tuned_configs import tuned_config
 from . import triton_api, triton_side
 from .cubin import arch_number
 from .facts import KernelFacts, Launch
