@@ -100,27 +100,18 @@ def grids() -> Iterator[list[tuple[int, int, int]]]:
 
 
 def empty_arguments(spec: OpSpec, case: Case, dtype: str) -> list[Any]:
-    """Inputs and output of the case's shapes, layouts and alignments, without values: memory that
+    """Inputs and outputs of the case's shapes, layouts and alignments, without values: memory that
     nobody touches is never taken."""
     import torch
-    from torch.overrides import TorchFunctionMode
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
-    class WithoutValues(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            name = getattr(func, "__name__", "")
-            if name in ("randn", "rand"):
-                kept = {k: v for k, v in kwargs.items() if k in ("dtype", "device")}
-                return torch.empty(*args, **kept)
-            if name in ("mul_", "copy_", "add_", "fill_"):
-                return args[0]
-            if name == "to" and len(args) == 2 and isinstance(args[1], torch.dtype):
-                return torch.empty_like(args[0], dtype=args[1])
-            return func(*args, **kwargs)
-
-    with WithoutValues():
+    with FakeTensorMode():
         inputs = spec.make_inputs(case, dtype, "cpu", 0)
-    outs = empty_outputs(spec, case, dtype)
-    return [*(inputs[name] for name in spec.arguments), *outs]
+    made = []
+    for name in spec.arguments:
+        fake = inputs[name]
+        n_bytes = fake.untyped_storage().nbytes()
+        storage = torch.empty(n_bytes, dtype=torch.uint8).untyped_storage()
+        empty = torch.empty(0, dtype=fake.dtype)
+        made.append(empty.set_(storage, fake.storage_offset(), fake.shape, fake.stride()))
+    return [*made, *empty_outputs(spec, case, dtype)]
