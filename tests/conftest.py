@@ -28,3 +28,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=f"needs an NVIDIA GPU: {REASON}"))
+
+
+@pytest.fixture(scope="module")
+def clock():
+    """A calibrated CudaEventClock."""
+    from harness.clock import CudaEventClock
+
+    made = CudaEventClock()
+    made.calibrate()
+    return made
+
+
+@pytest.fixture
+def own_stream():
+    """A worker's launches run on a stream of their own; the default one waits for every other."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        yield stream
+    torch.cuda.synchronize()

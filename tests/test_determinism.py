@@ -7,9 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from harness.availability import unavailable
-from harness.backends import bind
-from harness.check import Problem
+from gpu_problems import bound_problem
+
 from harness.registry import Registry
 from harness.spec import Case
 
@@ -35,14 +34,6 @@ for op in OPS:  # without a list of its own: the largest case, and the odd one
 NOT_DETERMINISTIC: dict[str, str] = {}
 
 
-def bound_problem(op: str, case: Case, dtype: str, side: str, seed: int):
-    reason = unavailable(side)
-    if reason:
-        pytest.fail(f"{side} cannot run here: {reason}")
-    problem = Problem(REGISTRY.spec(op), case, dtype, "cuda", seed)
-    return problem, bind(REGISTRY, problem, side, "", None, "nvidia-h200").call
-
-
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[tensor.element_size()])
 
@@ -60,13 +51,13 @@ def test_every_repeat_has_the_same_bits(op, side):
     spread = {}
     for dtype in REGISTRY.spec(op).dtypes:
         for case in CASES[op]:
-            problem, call = bound_problem(op, case, dtype, side, seed=1)
-            call()
+            problem, bound = bound_problem(op, case, dtype, side, seed=1)
+            bound.call()
             first = [bits(out).clone() for out in problem.outs]
             differing = torch.zeros((), dtype=torch.int64, device="cuda")
             for _ in range(REPEATS):
                 problem.poison()
-                call()
+                bound.call()
                 for out, before in zip(problem.outs, first, strict=True):
                     differing += (bits(out) != before).any()
             if int(differing):
@@ -85,11 +76,11 @@ def test_fifty_seeds_pass_without_a_false_alarm(op, side):
     alarms = []
     for dtype in REGISTRY.spec(op).dtypes:
         for case in CASES[op]:
-            problem, call = bound_problem(op, case, dtype, side, seed=0)
+            problem, bound = bound_problem(op, case, dtype, side, seed=0)
             for seed in range(SEEDS):
                 problem.reseed(1000 * seed + 7)
                 problem.poison()
-                call()
+                bound.call()
                 verdict = problem.judge(problem.produced)
                 if not verdict.ok:
                     alarms.append(f"{case.name} {dtype} seed {seed}: {verdict.reason}")

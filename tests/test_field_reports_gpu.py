@@ -9,9 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.availability import unavailable
-from harness.backends import bind
-from harness.check import Problem
+from gpu_problems import bound_problem
+
 from harness.machine import gpu_facts
 from harness.other_times import graph_us
 from harness.plausible import impossible
@@ -24,31 +23,6 @@ pytestmark = pytest.mark.gpu
 
 REGISTRY = Registry()
 SIDES = ("cuda", "triton")
-
-
-def bound_problem(stem: str, case: Case, dtype: str, side: str, device: str = "cuda"):
-    reason = unavailable(side)
-    if reason:
-        pytest.fail(f"{side} cannot run here: {reason}")
-    problem = Problem(REGISTRY.spec(stem), case, dtype, device, 11)
-    return problem, bind(REGISTRY, problem, side, "", None, "nvidia-h200")
-
-
-@pytest.fixture(scope="module")
-def clock():
-    from harness.clock import CudaEventClock
-
-    made = CudaEventClock()
-    made.calibrate()
-    return made
-
-
-@pytest.fixture
-def own_stream():
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        yield stream
-    torch.cuda.synchronize()
 
 
 def median_us(clock, launch, n: int = 30) -> float:

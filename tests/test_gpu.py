@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.availability import unavailable
+from gpu_problems import bound_problem
+
 from harness.backends import bind
 from harness.check import Problem
 from harness.registry import Registry
@@ -23,14 +24,6 @@ CASES = [
     for dtype in REGISTRY.spec(stem).dtypes
     for side in SIDES
 ]
-
-
-def bound_problem(stem: str, case: Case, dtype: str, side: str, seed: int = 11):
-    reason = unavailable(side)
-    if reason:
-        pytest.fail(f"{side} cannot run here: {reason}")
-    problem = Problem(REGISTRY.spec(stem), case, dtype, "cuda", seed)
-    return problem, bind(REGISTRY, problem, side, "", None, "nvidia-h200")
 
 
 def run_and_judge(problem: Problem, call) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gpu_problems import bound_problem
+
 from harness import measure as measuring
-from harness.availability import unavailable
 from harness.backends import bind, watch_compilations
 from harness.check import Problem
 from harness.other_times import graph_us
@@ -23,23 +24,6 @@ pytestmark = pytest.mark.gpu
 
 REGISTRY = Registry()
 SIDES = ("cuda", "triton")
-
-
-def bound_problem(stem: str, case: Case, dtype: str, side: str):
-    reason = unavailable(side)
-    if reason:
-        pytest.fail(f"{side} cannot run here: {reason}")
-    problem = Problem(REGISTRY.spec(stem), case, dtype, "cuda", 11)
-    return problem, bind(REGISTRY, problem, side, "", None, "nvidia-h200")
-
-
-@pytest.fixture(scope="module")
-def clock():
-    from harness.clock import CudaEventClock
-
-    made = CudaEventClock()
-    made.calibrate()
-    return made
 
 
 def mid(samples) -> float:
@@ -134,15 +118,6 @@ def test_swapping_the_order_of_contenders_keeps_the_winner(clock):
         means = {k: m.half_width(0.95, clock.tick_us)[0] for k, m in measured.items()}
         assert means["small"] < means["large"]
         clock.forget()
-
-
-@pytest.fixture
-def own_stream():
-    """A worker's launches run on a stream of their own; the default one waits for every other."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        yield stream
-    torch.cuda.synchronize()
 
 
 def leaves(clock, problem: Problem, launch) -> str:
