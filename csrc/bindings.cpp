@@ -225,7 +225,8 @@ bool rows_overlap_in_part(const Tensor& x, const Tensor& out) {
   return distance < width || distance > stride - width;
 }
 
-void softmax(const Tensor& x, const Tensor& out, int threads_per_row, int form) {
+void softmax(const Tensor& x, const Tensor& out, int threads_per_row, int form,
+             int blocks_per_row) {
   constexpr auto op = "softmax";
   const Arg args[] = {{"x", x, "[rows, cols]", 2}, {"out", out, "[rows, cols]", 2}};
   check_common(op, {args[0], args[1]}, {at::kFloat, at::kBFloat16, at::kHalf},
@@ -234,12 +235,15 @@ void softmax(const Tensor& x, const Tensor& out, int threads_per_row, int form) 
   for (const Arg& a : args) check_rows(op, a);
   if (rows_overlap_in_part(x, out)) refuse_partial_overlap(op, "x");
   Launch launch(x);
-  check_launch(op,
-               cvt::softmax(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1), x.stride(0),
-                            out.stride(0), dtype_of(x), threads_per_row, form, launch.stream),
-               "threads_per_row=" + to_string(threads_per_row) + ", form=" + to_string(form),
-               "form=1 with threads_per_row of 8 to 1024 (powers of two, cols <= 32 of them a "
-               "thread), form=2 with 128 to 1024, form=3 with 256 to 1024");
+  check_launch(
+      op,
+      cvt::softmax(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1), x.stride(0), out.stride(0),
+                   dtype_of(x), threads_per_row, form, blocks_per_row, launch.stream),
+      "threads_per_row=" + to_string(threads_per_row) + ", form=" + to_string(form) +
+          ", blocks_per_row=" + to_string(blocks_per_row),
+      "form=1 with threads_per_row of 8 to 1024 (powers of two, cols <= 32 of them a "
+      "thread), form=2 with 128 to 1024, form=3 with 256 to 1024, form=4 or 5 with "
+      "blocks_per_row of 2, 4, 8, 16 and 256 or 512 threads in each on sm_90");
 }
 
 void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& out,
@@ -455,8 +459,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using py::arg;
   m.def("vector_add", &vector_add, arg("x"), arg("y"), arg("out"), arg("threads") = 0,
         arg("vectors") = 0, "out = x + y");
-  m.def("softmax", &softmax, arg("x"), arg("out"), arg("threads_per_row") = 0, arg("form") = 0,
-        "out = softmax(x) over the last dimension; form: 1 registers, 2 shared, 3 looped");
+  m.def(
+      "softmax", &softmax, arg("x"), arg("out"), arg("threads_per_row") = 0, arg("form") = 0,
+      arg("blocks_per_row") = 0,
+      "out = softmax(x) over the last dimension; form: 1 registers, 2 shared, 3 looped, 4 cluster, "
+      "5 shared cluster");
   m.def("matmul_bias_relu", &matmul_bias_relu, arg("x"), arg("w"), arg("b"), arg("out"),
         arg("block_m") = 0, arg("block_n") = 0, arg("block_k") = 0, arg("stages") = 0,
         "out = relu(x @ w + b)");

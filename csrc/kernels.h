@@ -21,10 +21,11 @@ cudaError_t vector_add(const void* x, const void* y, void* out, int64_t n, DType
                        int vectors, cudaStream_t stream);
 
 // out[row, :] = softmax(x[row, :]); f32, bf16, f16; rows x_stride and out_stride elements apart.
-// form: 1 row in registers, 2 row in shared memory, 3 looped with a second read.
+// form: 1 row in registers, 2 row in shared memory, 3 looped with a second read, 4 and 5 as 1 and 2
+// with the row shared by a cluster of blocks_per_row blocks (sm_90).
 cudaError_t softmax(const void* x, void* out, int64_t n_rows, int64_t n_cols, int64_t x_stride,
                     int64_t out_stride, DType dtype, int threads_per_row, int form,
-                    cudaStream_t stream);
+                    int blocks_per_row, cudaStream_t stream);
 
 // out[m, n] = relu(x[m, :] @ w[:, n] + b[n]); bf16 and f16; all row-major contiguous.
 cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* out, int64_t m,

@@ -86,10 +86,7 @@ __device__ __forceinline__ Value merge_cluster(Value mine, Value* slots, Merge m
   }
   cluster_arrive();
   cluster_wait();  // the entries of all blocks have arrived in mine
-  Value merged = slots[0];
-#pragma unroll
-  for (int i = 1; i < kBlocks; ++i) merged = merge(merged, slots[i]);
-  return merged;
+  return merge_lanes<kBlocks>(slots[threadIdx.x % kBlocks], merge);
 }
 
 #endif
@@ -99,6 +96,7 @@ __device__ __forceinline__ Value merge_cluster(Value mine, Value* slots, Merge m
 template <auto* kKernel, typename... Args>
 cudaError_t launch_clusters(int64_t n_blocks, int threads, size_t shared_bytes, int blocks,
                             cudaStream_t stream, Args... args) {
+  if (n_blocks > INT32_MAX) return cudaErrorInvalidValue;  // of a grid along x
   if (blocks > 8) {
     const cudaError_t error =
         cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
