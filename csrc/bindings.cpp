@@ -459,11 +459,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using py::arg;
   m.def("vector_add", &vector_add, arg("x"), arg("y"), arg("out"), arg("threads") = 0,
         arg("vectors") = 0, "out = x + y");
-  m.def(
-      "softmax", &softmax, arg("x"), arg("out"), arg("threads_per_row") = 0, arg("form") = 0,
-      arg("blocks_per_row") = 0,
-      "out = softmax(x) over the last dimension; form: 1 registers, 2 shared, 3 looped, 4 cluster, "
-      "5 shared cluster");
+  m.def("softmax", &softmax, arg("x"), arg("out"), arg("threads_per_row") = 0, arg("form") = 0,
+        arg("blocks_per_row") = 0,
+        "out = softmax(x) over the last dimension; form: 1 registers, 2 shared, 3 looped, 4 and 5 "
+        "as 1 and 2 over a cluster");
   m.def("matmul_bias_relu", &matmul_bias_relu, arg("x"), arg("w"), arg("b"), arg("out"),
         arg("block_m") = 0, arg("block_n") = 0, arg("block_k") = 0, arg("stages") = 0,
         "out = relu(x @ w + b)");

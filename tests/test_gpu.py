@@ -109,6 +109,31 @@ def test_softmax_keeps_nan_and_infinity_like_torch(side, dtype):
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("n_cols", [40000, 131072])
+def test_softmax_candidates_are_right_on_wide_rows(side, dtype, n_cols):
+    """More rows than groups of programs or clusters; 40000 columns leave the last part short."""
+    spec = REGISTRY.spec("softmax")
+    case = Case({"M": 300, "N": n_cols})
+    problem = Problem(spec, case, dtype, "cuda", 3)
+    for config in ({}, *spec.tuning[side](case, dtype)):
+        run_and_judge(problem, bind(REGISTRY, problem, side, "", config, "").call)
+
+
+def test_programs_that_share_rows_can_be_launched_again_and_in_graphs():
+    problem, bound = bound_problem("softmax", Case({"M": 300, "N": 40000}), "bf16", "triton")
+    for _ in range(3):
+        run_and_judge(problem, bound.call)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound.call()
+        bound.call()
+    for _ in range(3):
+        run_and_judge(problem, graph.replay)
+    run_and_judge(problem, bound.call)
+
+
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_relu_keeps_nan(side, dtype):
     problem, bound = bound_problem(

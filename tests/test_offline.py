@@ -56,6 +56,9 @@ launches = {
         "16384 f16": (rows(16384, torch.float16), {}),
         "32768 one read": (rows(32768), {"BLOCK_N": 32768}),
         "70000": (rows(70000), {}),
+        "131072": (rows(131072), {}),
+        "131072 f32": (rows(131072, torch.float32), {}),
+        "70000 looped": (rows(70000), {"BLOCK_N": 16384}),
         "odd": (rows(1025), {}),
     },
     "matmul_bias_relu": {
@@ -135,10 +138,14 @@ def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> N
         "softmax 8192 f32",
         "softmax 16384 f16",
         "softmax 32768 one read",
+        "softmax 70000",
+        "softmax 131072",
+        "softmax 131072 f32",
     ):
         assert facts[name]["loads_16_bytes"] >= 2, name
         assert facts[name]["stores_16_bytes"] >= 2, name
-    looped = facts["softmax 70000"]
+    assert facts["softmax 70000"]["name"] == "softmax_shared_row_kernel"
+    looped = facts["softmax 70000 looped"]
     assert looped["name"] == "softmax_looped_kernel"
     assert looped["cp_async_16_bytes"] >= 4
     assert looped["stores_16_bytes"] >= 2

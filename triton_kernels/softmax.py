@@ -52,7 +52,9 @@ MAX_ONE_READ_COLS = 16384
 # are open at once and rows of 128 KiB stay in a 50 MB L2 until their second read.
 PIECE_BYTES = 32768
 MAX_SHARED_ROW_COLS = 1 << 18  # 64 programs a row in f32
-PART_BYTES = 16384  # four programs a multiprocessor hold 64 KiB of rows and wait for 64 more
+# Three or four programs of 8 warps a multiprocessor hold 48 or 64 KiB of rows and wait for as
+# much: what registers hold without spills, 32 (16 bits) or 16 (f32) elements a thread.
+PART_BYTES = 16384
 
 
 @triton.jit
@@ -297,8 +299,7 @@ def softmax(
             BLOCK_N = 1 << (n_cols - 1).bit_length()
         elif VEC * x.element_size() == 16 and n_cols <= MAX_SHARED_ROW_COLS and can_wait(x):
             BLOCK_N = PART_BYTES // x.element_size()
-            num_warps = num_warps or (8 if x.dtype == torch.float32 else 4)
-            RESIDENT = RESIDENT or 4
+            RESIDENT = RESIDENT or (4 if x.dtype == torch.float32 else 3)
         else:
             BLOCK_N = PIECE_BYTES // x.element_size()
     with device_guard(x):
