@@ -225,15 +225,19 @@ bool rows_overlap_in_part(const Tensor& x, const Tensor& out) {
   return distance < width || distance > stride - width;
 }
 
-void softmax(const Tensor& x, const Tensor& out, int threads_per_row, int form,
-             int blocks_per_row) {
-  constexpr auto op = "softmax";
+void check_softmax(const char* op, const Tensor& x, const Tensor& out) {
   const Arg args[] = {{"x", x, "[rows, cols]", 2}, {"out", out, "[rows, cols]", 2}};
   check_common(op, {args[0], args[1]}, {at::kFloat, at::kBFloat16, at::kHalf},
                "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
   check_same_shape(op, args[1], args[0]);
   for (const Arg& a : args) check_rows(op, a);
   if (rows_overlap_in_part(x, out)) refuse_partial_overlap(op, "x");
+}
+
+void softmax(const Tensor& x, const Tensor& out, int threads_per_row, int form,
+             int blocks_per_row) {
+  constexpr auto op = "softmax";
+  check_softmax(op, x, out);
   Launch launch(x);
   check_launch(
       op,
@@ -244,6 +248,22 @@ void softmax(const Tensor& x, const Tensor& out, int threads_per_row, int form,
       "form=1 with threads_per_row of 8 to 1024 (powers of two, cols <= 32 of them a "
       "thread), form=2 with 128 to 1024, form=3 with 256 to 1024, form=4 or 5 with "
       "blocks_per_row of 2, 4, 8, 16 and 256 or 512 threads in each on sm_90");
+}
+
+void softmax_naive(const Tensor& x, const Tensor& out) {
+  constexpr auto op = "softmax_naive";
+  check_softmax(op, x, out);
+  Launch launch(x);
+  check_launch(op, cvt::softmax_naive(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1),
+                                      x.stride(0), out.stride(0), dtype_of(x), launch.stream));
+}
+
+void softmax_online(const Tensor& x, const Tensor& out) {
+  constexpr auto op = "softmax_online";
+  check_softmax(op, x, out);
+  Launch launch(x);
+  check_launch(op, cvt::softmax_online(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1),
+                                       x.stride(0), out.stride(0), dtype_of(x), launch.stream));
 }
 
 void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& out,
@@ -463,6 +483,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         arg("blocks_per_row") = 0,
         "out = softmax(x) over the last dimension; form: 1 registers, 2 shared, 3 looped, 4 and 5 "
         "as 1 and 2 over a cluster");
+  m.def("softmax_naive", &softmax_naive, arg("x"), arg("out"), "softmax in three passes");
+  m.def("softmax_online", &softmax_online, arg("x"), arg("out"), "softmax in two passes");
   m.def("matmul_bias_relu", &matmul_bias_relu, arg("x"), arg("w"), arg("b"), arg("out"),
         arg("block_m") = 0, arg("block_n") = 0, arg("block_k") = 0, arg("stages") = 0,
         "out = relu(x @ w + b)");

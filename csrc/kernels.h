@@ -27,6 +27,13 @@ cudaError_t softmax(const void* x, void* out, int64_t n_rows, int64_t n_cols, in
                     int64_t out_stride, DType dtype, int threads_per_row, int form,
                     int blocks_per_row, cudaStream_t stream);
 
+// The first rung below softmax: separate passes for maximum, sum and write.
+cudaError_t softmax_naive(const void* x, void* out, int64_t n_rows, int64_t n_cols,
+                          int64_t x_stride, int64_t out_stride, DType dtype, cudaStream_t stream);
+// The second rung: one pass for maximum and sum, one to write.
+cudaError_t softmax_online(const void* x, void* out, int64_t n_rows, int64_t n_cols,
+                           int64_t x_stride, int64_t out_stride, DType dtype, cudaStream_t stream);
+
 // out[m, n] = relu(x[m, :] @ w[:, n] + b[n]); bf16 and f16; all row-major contiguous.
 cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* out, int64_t m,
                              int64_t n, int64_t k, DType dtype, int block_m, int block_n,

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "common/async_copy.cuh"
+#include "common/exp_sum.cuh"
 #include "common/launch.cuh"
 #include "common/merge.cuh"
 #include "common/pack.cuh"
@@ -23,7 +24,6 @@
 namespace cuda_vs_triton {
 namespace {
 
-constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kMinBlock = 128;            // threads a block at least: short rows are grouped
 constexpr int kMaxRegisterElements = 32;  // fp32 values a thread keeps; 64 would halve occupancy
 constexpr int kSharedReserve = 1024;      // static shared memory beside a staged row
@@ -45,30 +45,6 @@ struct Args {
   int64_t n_rows, n_cols, x_stride, out_stride;
 };
 
-// exp(v - offset). Subtracting before the scale by log2(e) keeps large |v| exact and finite.
-__device__ __forceinline__ float exp_minus(float v, float offset) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((v - offset) * kLog2e));
-  return result;
-}
-
-// The maximum as an offset for exps: -Inf (nothing seen but -Inf) would make NaN of -Inf - -Inf in
-// a part of a row, so such a part counts from 0 and sums to 0.
-__device__ __forceinline__ float finite_offset(float max) { return max == -INFINITY ? 0.0f : max; }
-
-// What a group of threads knows of its row: sum of exp(v - max).
-struct Partial {
-  float max, sum;
-};
-
-struct MergePartials {
-  __device__ __forceinline__ Partial operator()(const Partial& a, const Partial& b) const {
-    const float max = fmaxf(a.max, b.max);
-    const float offset = finite_offset(max);
-    return {max, a.sum * exp_minus(a.max, offset) + b.sum * exp_minus(b.max, offset)};
-  }
-};
-
 // The two halves of merging a row's partials, whose warps agree already: over kWarps warps of the
 // block, then over the kBlocks blocks of a cluster. Every thread gets the row's result.
 template <int kBlocks>
@@ -79,15 +55,15 @@ __device__ __forceinline__ void begin_row() {
 }
 
 template <int kWarps, int kBlocks, int kWarpsInBlock>
-__device__ __forceinline__ Partial merge_row(Partial mine) {
+__device__ __forceinline__ ExpSum merge_row(ExpSum mine) {
   if constexpr (kWarps > 1) {
-    __shared__ Partial of_warps[kWarpsInBlock];
-    mine = merge_warps<kWarps>(mine, of_warps, MergePartials());
+    __shared__ ExpSum of_warps[kWarpsInBlock];
+    mine = merge_warps<kWarps>(mine, of_warps, MergeExpSums());
   }
 #if __CUDA_ARCH__ >= 900
   if constexpr (kBlocks > 1) {
-    __shared__ Partial of_blocks[kBlocks];
-    mine = merge_cluster<kBlocks>(mine, of_blocks, MergePartials());
+    __shared__ ExpSum of_blocks[kBlocks];
+    mine = merge_cluster<kBlocks>(mine, of_blocks, MergeExpSums());
   }
 #endif
   return mine;
@@ -95,7 +71,7 @@ __device__ __forceinline__ Partial merge_row(Partial mine) {
 
 // Factor that turns exp(v - my_max) into the softmax: 0 for a part of -Inf only in a row that has
 // more, NaN for a row of -Inf only (-Inf - -Inf) and for a row with NaN or +Inf (its sum is NaN).
-__device__ __forceinline__ float scale_of(float my_max, const Partial& row) {
+__device__ __forceinline__ float scale_of(float my_max, const ExpSum& row) {
   return exp_minus(my_max, row.max) / row.sum;
 }
 
@@ -165,7 +141,7 @@ __global__ void __launch_bounds__(block_threads(kThreadsPerRow, kBlocks),
       sum += v[i][j];
     }
   }
-  const Partial result =
+  const ExpSum result =
       merge_row<kThreadsHere / kLanes, kBlocks, kBlock / kWarpSize>({max, lanes_sum<kLanes>(sum)});
   const float scale = scale_of(max, result);
 
@@ -235,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) softmax_shared_kernel(Args args) {
     for (int j = 0; j < kSize; ++j) sum += exp_minus(v[j], offset);
   }
   constexpr int kWarps = kThreads / kWarpSize;
-  const Partial result = merge_row<kWarps, kBlocks, kWarps>({max, lanes_sum<kWarpSize>(sum)});
+  const ExpSum result = merge_row<kWarps, kBlocks, kWarps>({max, lanes_sum<kWarpSize>(sum)});
   const float scale = scale_of(max, result);
 #pragma unroll 4
   for (int i = 0; i < n_mine; ++i) {
@@ -268,7 +244,7 @@ __global__ void __launch_bounds__(kThreads) softmax_looped_kernel(Args args) {
   const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
   T* out = static_cast<T*>(args.out) + row * args.out_stride;
 
-  Partial mine = {-INFINITY, 0.0f};
+  ExpSum mine = {-INFINITY, 0.0f};
   for (int64_t first = threadIdx.x; first < n_accesses; first += kBatch * kThreads) {
     float v[kBatch][kSize];
     float max = mine.max;
@@ -296,9 +272,9 @@ __global__ void __launch_bounds__(kThreads) softmax_looped_kernel(Args args) {
     }
     mine = {max, sum};
   }
-  mine = merge_lanes<kWarpSize>(mine, MergePartials());
+  mine = merge_lanes<kWarpSize>(mine, MergeExpSums());
   constexpr int kWarps = kThreads / kWarpSize;
-  const Partial result = merge_row<kWarps, 1, kWarps>(mine);
+  const ExpSum result = merge_row<kWarps, 1, kWarps>(mine);
   const float offset = finite_offset(result.max);
   const float scale = scale_of(result.max, result);
 

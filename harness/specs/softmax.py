@@ -10,6 +10,7 @@ from harness.spec import (
     Case,
     Config,
     OpSpec,
+    Rung,
     SpecialValues,
     Tensors,
     Tolerance,
@@ -277,6 +278,12 @@ SPEC = OpSpec(
     omitted_mutants={
         "low_precision:f32": "float32 is the accumulation dtype",
         "truncated:f32": "float32 arithmetic inside errs by more than its last rounding",
+    },
+    ladders={
+        "cuda": (
+            Rung("naive", "reads the row three times: for the maximum, for the sum, to write"),
+            Rung("online", "finds maximum and sum in one pass, so the row is read twice"),
+        )
     },
     tuning={"cuda": _cuda_configs, "triton": _triton_configs},
     sweep_dim="N",
