@@ -121,7 +121,9 @@ def test_softmax_candidates_are_right_on_wide_rows(side, dtype, n_cols):
 
 
 def test_programs_that_share_rows_can_be_launched_again_and_in_graphs():
-    problem, bound = bound_problem("softmax", Case({"M": 300, "N": 40000}), "bf16", "triton")
+    problem = Problem(REGISTRY.spec("softmax"), Case({"M": 300, "N": 40000}), "bf16", "cuda", 3)
+    shared_rows = {"BLOCK_N": 8192, "num_warps": 8, "RESIDENT": 3}
+    bound = bind(REGISTRY, problem, "triton", "", shared_rows, "")
     for _ in range(3):
         run_and_judge(problem, bound.call)
     graph = torch.cuda.CUDAGraph()
