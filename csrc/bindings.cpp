@@ -42,6 +42,7 @@ struct Arg {
   const Tensor& tensor;
   const char* shape_word;  // "[M, K]": how the argument is meant to look
   int64_t n_dims;
+  std::optional<at::ScalarType> dtype = std::nullopt;  // where it is not the first argument's
 };
 using Args = std::initializer_list<Arg>;
 
@@ -52,6 +53,8 @@ string text(const Tensor& t, const char* attribute) {
   if (string(attribute) == "shape") value = py::module_::import("builtins").attr("tuple")(value);
   return py::str(value);
 }
+
+string dtype_text(at::ScalarType dtype) { return text(at::empty({0}, dtype), "dtype"); }
 
 string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
 
@@ -82,10 +85,11 @@ void check_common(const char* op, Args args, std::initializer_list<at::ScalarTyp
                          first_dtype + ")");
   }
   for (const Arg& a : args) {
-    if (a.tensor.scalar_type() != x.tensor.scalar_type()) {
+    if (a.tensor.scalar_type() != a.dtype.value_or(x.tensor.scalar_type())) {
+      const string wanted = a.dtype ? dtype_text(*a.dtype) : text(x.tensor, "dtype");
       throw py::type_error(start(op, a.name) + "has dtype " + text(a.tensor, "dtype") +
-                           ", wanted " + text(x.tensor, "dtype") + " like " + x.name + "; pass " +
-                           a.name + ".to(" + text(x.tensor, "dtype") + ")");
+                           ", wanted " + wanted + (a.dtype ? "" : string(" like ") + x.name) +
+                           "; pass " + a.name + ".to(" + wanted + ")");
     }
   }
   for (const Arg& a : args) {
@@ -113,6 +117,13 @@ void check_contiguous(const char* op, const Arg& a) {
   }
 }
 
+void check_adjacent(const char* op, const Arg& a) {
+  if (a.tensor.numel() > 1 && a.tensor.stride(0) != 1) {
+    throw py::value_error(start(op, a.name) + "has stride " + to_string(a.tensor.stride(0)) +
+                          ", wanted 1; pass " + a.name + ".contiguous()");
+  }
+}
+
 // Bytes from the first to the last element; rows may be strided, columns are adjacent.
 struct Span {
   int64_t begin, end;
@@ -131,9 +142,16 @@ bool spans_meet(const Tensor& a, const Tensor& b) {
   return s.begin < t.end && t.begin < s.end;
 }
 
-void refuse_partial_overlap(const char* op, const char* name) {
-  throw py::value_error(start(op, "out") + "overlaps " + name +
-                        " in part, wanted the same memory or none shared; pass a fresh out");
+void refuse_partial_overlap(const char* op, const char* name, const char* out = "out") {
+  throw py::value_error(start(op, out) + "overlaps " + name +
+                        " in part, wanted the same memory or none shared; pass a fresh " + out);
+}
+
+void check_no_overlap(const char* op, const Arg& out, const Arg& a) {
+  if (spans_meet(out.tensor, a.tensor)) {
+    throw py::value_error(start(op, out.name) + "overlaps " + a.name +
+                          ", wanted no shared memory; pass a fresh " + out.name);
+  }
 }
 
 cvt::DType dtype_of(const Tensor& t) {
@@ -178,12 +196,7 @@ void vector_add(const Tensor& x, const Tensor& y, const Tensor& out, int threads
                "torch.float32, torch.bfloat16", "torch.float32");
   check_same_shape(op, args[1], args[0]);
   check_same_shape(op, args[2], args[0]);
-  for (const Arg& a : args) {
-    if (a.tensor.numel() > 1 && a.tensor.stride(0) != 1) {
-      throw py::value_error(start(op, a.name) + "has stride " + to_string(a.tensor.stride(0)) +
-                            ", wanted 1; pass " + a.name + ".contiguous()");
-    }
-  }
+  for (const Arg& a : args) check_adjacent(op, a);
   for (const Arg* a : {&args[0], &args[1]}) {
     if (out.data_ptr() != a->tensor.data_ptr() && spans_meet(out, a->tensor)) {
       refuse_partial_overlap(op, a->name);
@@ -287,12 +300,7 @@ void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const T
                           to_string(m) + ", " + to_string(n) + "); pass out as [M, N]");
   }
   for (const Arg& a : args) check_contiguous(op, a);
-  for (const Arg* a : {&args[0], &args[1], &args[2]}) {
-    if (spans_meet(out, a->tensor)) {
-      throw py::value_error(start(op, "out") + "overlaps " + a->name +
-                            ", wanted no shared memory; pass a fresh out");
-    }
-  }
+  for (const Arg* a : {&args[0], &args[1], &args[2]}) check_no_overlap(op, args[3], *a);
   Launch launch(x);
   check_launch(
       op,
@@ -301,6 +309,124 @@ void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const T
       "block_m=" + to_string(block_m) + ", block_n=" + to_string(block_n) +
           ", block_k=" + to_string(block_k) + ", stages=" + to_string(stages),
       "a row of the table in csrc/matmul_bias_relu.cu that fits this GPU's shared memory");
+}
+
+void dropout(const Tensor& x, const Tensor& out, double p, int64_t seed, int threads, int vectors) {
+  constexpr auto op = "dropout";
+  const Arg args[] = {{"x", x, "[N]", 1}, {"out", out, "[N]", 1}};
+  check_common(op, {args[0], args[1]}, {at::kFloat, at::kBFloat16}, "torch.float32, torch.bfloat16",
+               "torch.float32");
+  check_same_shape(op, args[1], args[0]);
+  for (const Arg& a : args) check_adjacent(op, a);
+  if (x.data_ptr() != out.data_ptr() && spans_meet(x, out)) refuse_partial_overlap(op, "x");
+  if (!(p >= 0.0 && p < 1.0)) {
+    throw py::value_error(start(op, "p") + "is " + string(py::str(py::float_(p))) +
+                          ", wanted 0 <= p < 1; pass a probability");
+  }
+  Launch launch(x);
+  check_launch(op,
+               cvt::dropout(x.data_ptr(), out.data_ptr(), x.numel(), p, static_cast<uint64_t>(seed),
+                            dtype_of(x), threads, vectors, launch.stream),
+               "threads=" + to_string(threads) + ", vectors=" + to_string(vectors),
+               "threads of 128, 256, 512 and vectors of 1, 2, 4");
+}
+
+void adamw(const Tensor& p, const Tensor& g, const Tensor& m, const Tensor& v, const Tensor& out,
+           const Tensor& m_out, const Tensor& v_out, double lr, double beta1, double beta2,
+           double eps, double weight_decay, int64_t step, int threads, int vectors) {
+  constexpr auto op = "adamw";
+  constexpr int kInputs = 4, kTensors = 7;
+  const Arg args[] = {{"p", p, "[N]", 1},        {"g", g, "[N]", 1},     {"m", m, "[N]", 1},
+                      {"v", v, "[N]", 1},        {"out", out, "[N]", 1}, {"m_out", m_out, "[N]", 1},
+                      {"v_out", v_out, "[N]", 1}};
+  check_common(op, {args[0], args[1], args[2], args[3], args[4], args[5], args[6]}, {at::kFloat},
+               "torch.float32", "torch.float32");
+  for (const Arg& a : args) check_same_shape(op, a, args[0]);
+  for (const Arg& a : args) check_adjacent(op, a);
+  for (int i = kInputs; i < kTensors; ++i) {
+    const Tensor& written = args[i].tensor;
+    for (int j = 0; j < kInputs; ++j) {
+      const Tensor& read = args[j].tensor;
+      if (written.data_ptr() != read.data_ptr() && spans_meet(written, read)) {
+        refuse_partial_overlap(op, args[j].name, args[i].name);
+      }
+    }
+    for (int j = kInputs; j < i; ++j) check_no_overlap(op, args[i], args[j]);
+  }
+  if (step < 1) {
+    throw py::value_error(start(op, "step") + "is " + to_string(step) +
+                          ", wanted 1 or more; count steps from 1");
+  }
+  const auto data = [](const Tensor& t) { return static_cast<float*>(t.data_ptr()); };
+  Launch launch(p);
+  check_launch(
+      op,
+      cvt::adamw(data(p), data(g), data(m), data(v), data(out), data(m_out), data(v_out), p.numel(),
+                 {lr, beta1, beta2, eps, weight_decay, step}, threads, vectors, launch.stream),
+      "threads=" + to_string(threads) + ", vectors=" + to_string(vectors),
+      "threads of 128, 256, 512 and vectors of 1, 2, 4");
+}
+
+// x, out and scale of the two: kinds first, then memory; between them an op checks x's columns.
+void check_quant_kinds(const char* op, const Arg& x, const Arg& out, const Arg& scale) {
+  check_common(op, {x, out, scale}, {at::kBFloat16, at::kHalf}, "torch.bfloat16, torch.float16",
+               "torch.bfloat16");
+  check_same_shape(op, out, x);
+}
+
+void check_quant_memory(const char* op, const Arg& x, const Arg& out, const Arg& scale,
+                        const std::vector<int64_t>& scale_shape) {
+  if (scale.tensor.sizes() != at::IntArrayRef(scale_shape)) {
+    const string wanted = py::str(py::tuple(py::cast(scale_shape)));
+    throw py::value_error(start(op, scale.name) + "has shape " + text(scale.tensor, "shape") +
+                          ", wanted " + wanted + "; pass scale as " + scale.shape_word);
+  }
+  for (const Arg* a : {&x, &out, &scale}) check_contiguous(op, *a);
+  check_no_overlap(op, out, x);
+  check_no_overlap(op, scale, x);
+  check_no_overlap(op, scale, out);
+}
+
+void quant_fp8_token(const Tensor& x, const Tensor& out, const Tensor& scale, int threads_per_row) {
+  constexpr auto op = "quant_fp8_token";
+  const Arg args[] = {{"x", x, "[rows, cols]", 2},
+                      {"out", out, "[rows, cols]", 2, at::kFloat8_e4m3fn},
+                      {"scale", scale, "[rows]", 1, at::kFloat}};
+  check_quant_kinds(op, args[0], args[1], args[2]);
+  if (x.size(1) == 0) {
+    throw py::value_error(start(op, "x") +
+                          "has 0 columns, wanted 1 or more; pass rows with elements");
+  }
+  check_quant_memory(op, args[0], args[1], args[2], {x.size(0)});
+  Launch launch(x);
+  check_launch(
+      op,
+      cvt::quant_fp8_token(x.data_ptr(), out.data_ptr(), static_cast<float*>(scale.data_ptr()),
+                           x.size(0), x.size(1), dtype_of(x), threads_per_row, launch.stream),
+      "threads_per_row=" + to_string(threads_per_row),
+      "threads_per_row of 32 to 512 (powers of two, cols <= 64 of them a thread)");
+}
+
+void quant_fp8_group(const Tensor& x, const Tensor& out, const Tensor& scale, int threads,
+                     int groups) {
+  constexpr auto op = "quant_fp8_group";
+  constexpr int kGroupSize = 128;
+  const Arg args[] = {{"x", x, "[rows, cols]", 2},
+                      {"out", out, "[rows, cols]", 2, at::kFloat8_e4m3fn},
+                      {"scale", scale, "[rows, cols / 128]", 2, at::kFloat}};
+  check_quant_kinds(op, args[0], args[1], args[2]);
+  if (x.size(1) % kGroupSize != 0) {
+    throw py::value_error(start(op, "x") + "has " + to_string(x.size(1)) +
+                          " columns, wanted a multiple of 128; pass x padded to whole groups");
+  }
+  check_quant_memory(op, args[0], args[1], args[2], {x.size(0), x.size(1) / kGroupSize});
+  Launch launch(x);
+  check_launch(
+      op,
+      cvt::quant_fp8_group(x.data_ptr(), out.data_ptr(), static_cast<float*>(scale.data_ptr()),
+                           x.size(0), x.size(1), dtype_of(x), threads, groups, launch.stream),
+      "threads=" + to_string(threads) + ", groups=" + to_string(groups),
+      "threads of 128, 256, 512 and groups of 1, 2, 4");
 }
 
 // ---- timing tools ------------------------------------------------------------------------------
@@ -488,6 +614,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("matmul_bias_relu", &matmul_bias_relu, arg("x"), arg("w"), arg("b"), arg("out"),
         arg("block_m") = 0, arg("block_n") = 0, arg("block_k") = 0, arg("stages") = 0,
         "out = relu(x @ w + b)");
+  m.def("quant_fp8_token", &quant_fp8_token, arg("x"), arg("out"), arg("scale"),
+        arg("threads_per_row") = 0, "out = e4m3(x / scale), one scale = amax / 448 a row");
+  m.def("quant_fp8_group", &quant_fp8_group, arg("x"), arg("out"), arg("scale"), arg("threads") = 0,
+        arg("groups") = 0,
+        "out = e4m3(x / scale), one scale = amax / 448 for 128 elements of a row");
+  m.def("dropout", &dropout, arg("x"), arg("out"), arg("p") = 0.1, arg("seed") = 0,
+        arg("threads") = 0, arg("vectors") = 0, "out = x / (1 - p) where Philox keeps it, else 0");
+  m.def("adamw", &adamw, arg("p"), arg("g"), arg("m"), arg("v"), arg("out"), arg("m_out"),
+        arg("v_out"), arg("lr") = 1e-3, arg("beta1") = 0.9, arg("beta2") = 0.999, arg("eps") = 1e-8,
+        arg("weight_decay") = 0.01, arg("step") = 10, arg("threads") = 0, arg("vectors") = 0,
+        "out, m_out, v_out = one AdamW step of p, m, v along g");
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");

@@ -39,6 +39,33 @@ cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* 
                              int64_t n, int64_t k, DType dtype, int block_m, int block_n,
                              int block_k, int stages, cudaStream_t stream);
 
+// out[i] = x[i] / (1 - p) where word i % 4 of Philox counter i / 4 under key `seed` is at least
+// floor(p * 2^32), else 0; f32 and bf16; any alignment; out may be exactly x.
+cudaError_t dropout(const void* x, void* out, int64_t n, double p, uint64_t seed, DType dtype,
+                    int threads, int vectors, cudaStream_t stream);
+
+// One AdamW step with bias correction of `step`, counted from 1.
+struct AdamW {
+  double lr, beta1, beta2, eps, weight_decay;
+  int64_t step;
+};
+
+// New weights, first and second moments of n f32 elements; any alignment; each output may be
+// exactly an input.
+cudaError_t adamw(const float* p, const float* g, const float* m, const float* v, float* out,
+                  float* m_out, float* v_out, int64_t n, const AdamW& rule, int threads,
+                  int vectors, cudaStream_t stream);
+
+// out = e4m3(x * 448 / amax) and scale = amax / 448 of each row: scale is [n_rows]. bf16 and f16,
+// contiguous, any alignment; an amax under 2^-33 counts as that.
+cudaError_t quant_fp8_token(const void* x, void* out, float* scale, int64_t n_rows, int64_t n_cols,
+                            DType dtype, int threads_per_row, cudaStream_t stream);
+
+// The same for each 128 elements of a row: scale is [n_rows, n_cols / 128]; n_cols a multiple of
+// it.
+cudaError_t quant_fp8_group(const void* x, void* out, float* scale, int64_t n_rows, int64_t n_cols,
+                            DType dtype, int threads, int groups, cudaStream_t stream);
+
 // ---- tools of the timing harness (timing.cu) ---------------------------------------------------
 
 // Occupies the stream for ns nanoseconds of the global timer with one thread.
