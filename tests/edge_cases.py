@@ -327,7 +327,91 @@ def _refusals() -> Iterator[Refusal]:
     yield Refusal(op, "overlap", _overlapping(op), f"{op}: out overlaps x")
 
 
-REFUSALS = tuple(_refusals())
+def _quant(
+    x: tuple[int, ...],
+    scale: tuple[int, ...],
+    bad: Callable[[list[torch.Tensor]], None] = lambda tensors: None,
+):
+    """x, out and scale of the shapes, then made wrong."""
+
+    def arguments(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        out = torch.empty(x, dtype=torch.float8_e4m3fn, device=device)
+        tensors = [normal(x, dtype, device), out, torch.empty(scale, device=device)]
+        bad(tensors)
+        return tuple(tensors)
+
+    return arguments
+
+
+def _replace(position: int, make: Callable[[torch.Tensor], torch.Tensor]):
+    def bad(tensors: list[torch.Tensor]) -> None:
+        tensors[position] = make(tensors[position])
+
+    return bad
+
+
+def _scale_in_x(tensors: list[torch.Tensor]) -> None:
+    x, _, scale = tensors
+    tensors[2] = x.view(-1)[: 2 * scale.numel()].view(torch.float32).view(scale.shape)
+
+
+def _optimizer_refusals() -> Iterator[Refusal]:
+    op = "dropout"
+    yield Refusal(op, "x of float64", _at(0, _double, V, V), f"{op}: x has dtype", TypeError)
+    yield Refusal(op, "matrices", _same(2, lambda d, v: normal(R, d, v)), f"{op}: x has 2 dim")
+    yield Refusal(op, "another length", _at(1, lambda t: t[:63], V, V), f"{op}: out has shape")
+    yield Refusal(op, "every second", _at(0, lambda t: t[::2], (128,), V), f"{op}: x has stride")
+    op, all_v = "adamw", (V,) * 7
+    yield Refusal(op, "p of float64", _at(0, _double, *all_v), f"{op}: p has dtype", TypeError)
+    yield Refusal(op, "m of float64", _at(2, _double, *all_v), f"{op}: m has dtype", TypeError)
+    yield Refusal(op, "a short v", _at(3, lambda t: t[:63], *all_v), f"{op}: v has shape")
+    strided = (*all_v[:6], (128,))
+    yield Refusal(
+        op, "strided v_out", _at(6, lambda t: t[::2], *strided), f"{op}: v_out has stride"
+    )
+
+    def in_part(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        storage = normal((65,), dtype, device)
+        rest = [normal(V, dtype, device, i) for i in range(5)]
+        return (*rest[:2], storage[:64], *rest[2:4], storage[1:], rest[4])
+
+    yield Refusal(op, "m_out overlaps m", in_part, f"{op}: m_out overlaps m in part")
+
+    def one_output(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        tensors = [normal(V, dtype, device, i) for i in range(6)]
+        return (*tensors, tensors[5])
+
+    yield Refusal(op, "one output twice", one_output, f"{op}: v_out overlaps m_out")
+
+
+def _quant_refusals() -> Iterator[Refusal]:
+    for op, shape, right in (
+        ("quant_fp8_token", (8, 6), (8,)),
+        ("quant_fp8_group", (8, 256), (8, 2)),
+    ):
+        calls = (
+            ("x of float32", _replace(0, torch.Tensor.float), "x has dtype", TypeError),
+            ("out of float16", _replace(1, torch.Tensor.half), "out has dtype", TypeError),
+            ("scale of float64", _replace(2, _double), "scale has dtype", TypeError),
+            ("scale of 3-D", _replace(2, lambda t: t[..., None, None]), "scale has ", ValueError),
+            ("a short scale", _replace(2, lambda t: t[:7]), "scale has shape", ValueError),
+            ("a short out", _replace(1, lambda t: t[:7]), "out has shape", ValueError),
+            ("scale in x", _scale_in_x, "scale overlaps x", ValueError),
+        )
+        for name, bad, text, error in calls:
+            yield Refusal(op, name, _quant(shape, right, bad), f"{op}: {text}", error)
+        wide = (*shape[:-1], 2 * shape[-1])
+        halved = _quant(
+            wide, right, lambda ts: ts.__setitem__(slice(2), [t[:, ::2] for t in ts[:2]])
+        )
+        yield Refusal(op, "every second column", halved, f"{op}: x is not contiguous")
+    empty = _quant((8, 0), (8,))
+    yield Refusal("quant_fp8_token", "no columns", empty, "quant_fp8_token: x has 0 columns")
+    ragged = _quant((8, 129), (8, 2))
+    yield Refusal("quant_fp8_group", "a part of a group", ragged, "quant_fp8_group: x has 129 col")
+
+
+REFUSALS = (*_refusals(), *_optimizer_refusals(), *_quant_refusals())
 
 _NK, _ROWS = 1 << 24, 1 << 30
 # Refused by Triton alone, as DIFFERENCES says: nothing is stored but one element a tensor.

@@ -26,6 +26,10 @@ ARCHS = ("80", "90a")
 EXPECTED_SASS = {
     "vector_add": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
     "softmax": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.EX2"),
+    "dropout": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"IMAD\.WIDE\.U32"),
+    "adamw": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
+    "quant_fp8_group": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
+    "quant_fp8_token": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
     "matmul_bias_relu": (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
 }
 

@@ -124,6 +124,37 @@ CLAIMS = (
     ),
     Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
     Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
+    Claim("csrc/dropout.cu", "packs of 16 bytes", "dropout_kernel*", streams_16),
+    Claim(
+        "csrc/dropout.cu",
+        "views off 16-byte boundaries take element accesses",
+        "dropout_element_kernel*",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim("csrc/adamw.cu", "packs of 16 bytes", "adamw_kernel*", streams_16),
+    Claim(
+        "csrc/quant_fp8_group.cu",
+        "16 adjacent bytes to store",
+        "quant_fp8_group_kernel*",
+        streams_16,
+    ),
+    Claim("csrc/quant_fp8_token.cu", "every lane stores 16", "quant_fp8_token_kernel*", streams_16),
+    Claim(
+        "triton_kernels/dropout.py",
+        "The full tile has its own branch without a mask",
+        "2^28-1 *",
+        streams_16,
+    ),
+    Claim(
+        "triton_kernels/adamw.py", "the full tile has a branch of its own", "2^27-1 *", streams_16
+    ),
+    Claim("triton_kernels/quant_fp8_group.py", "one layout serves load and store", "*", streams_16),
+    Claim(
+        "triton_kernels/quant_fp8_token.py",
+        "VEC states the multiple that holds",
+        "*",
+        streams_16,
+    ),
 )
 
 

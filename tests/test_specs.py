@@ -22,6 +22,11 @@ REGISTRY = Registry()
         # x 2*4 + w 4*3 + b 3 = 23 elements read, 2*3 written, 2*2*3*4 flops
         ("matmul_bias_relu", {"M": 2, "N": 3, "K": 4}, "bf16", 46, 12, 48),
         ("matmul_bias_relu", {"M": 1, "N": 1, "K": 0}, "f16", 2, 2, 0),
+        ("dropout", {"N": 1000}, "bf16", 2000, 2000, 1000),
+        ("adamw", {"N": 1000}, "f32", 16000, 12000, 16000),
+        # 3*256 elements, a float for each of 3*2 groups
+        ("quant_fp8_group", {"M": 3, "N": 256}, "bf16", 1536, 792, 1536),
+        ("quant_fp8_token", {"M": 3, "N": 256}, "f16", 1536, 780, 1536),
     ],
 )
 def test_bytes_and_flops_by_hand(stem, dims, dtype, read, written, flops):
@@ -62,6 +67,10 @@ def test_reference_by_hand():
         "b": torch.tensor([0.5, 0.5]),
     }
     assert matmul.reference(t).tolist() == [[11.5, 0.0]]
+    quant = REGISTRY.spec("quant_fp8_token")
+    row = {"x": torch.tensor([[1.0, -2.0, 0.5]])}
+    assert quant.reference(row).tolist() == [[224.0, -448.0, 112.0]]
+    assert quant.outputs[1].reference(row).tolist() == [2 / 448]
 
 
 @pytest.mark.parametrize("stem", REGISTRY.stems)
