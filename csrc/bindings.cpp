@@ -54,7 +54,7 @@ string text(const Tensor& t, const char* attribute) {
   return py::str(value);
 }
 
-string dtype_text(at::ScalarType dtype) { return text(at::empty({0}, dtype), "dtype"); }
+string dtype_text(at::ScalarType dtype) { return py::str(py::cast(dtype)); }
 
 string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
 

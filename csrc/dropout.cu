@@ -2,12 +2,12 @@
 //
 // Ownership: a block owns one tile of threads * vectors packs of 16 bytes; a pack is one counter in
 //   f32 and two in bf16: word i of counter g decides element 4 * g + i, and no word is thrown away.
-// Bytes per element: 2 * sizeof(T); 5 wide multiplications and about 5 more integer instructions:
-//   bound by DRAM as long as all four words are used, by the ALUs if one were.
+// Bytes per element: 2 * sizeof(T); in bf16 some 17 instructions, 5 of them wide multiplications:
+//   bound by DRAM where all four words are used, by the ALUs were it one.
 // Limits: none on n, alignment or length. A dropped NaN is 0. out may be exactly x.
 // Choice: views off 16-byte boundaries take element accesses, a counter a thread: packs would
-//   straddle counters. ptxas puts the loads behind the first Philox rounds to save registers; the
-//   other warps of 1536 threads an SM cover that.
+//   straddle counters. ptxas puts bf16's loads behind the first Philox rounds to save registers,
+//   barriers or not; other warps have to cover their latency.
 // Levers left unused: shifting misaligned packs as vector_add does.
 #include <cstdint>
 

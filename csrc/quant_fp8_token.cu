@@ -2,14 +2,12 @@
 //
 // Ownership: threads_per_row threads own one row; short rows share a block.
 // Bytes per element: 3 and 4 / cols of scale, about 5 flops: bound by DRAM.
-// Forms: registers (rows to 32 K, whole packs of 16 bytes kept as they came: half the registers of
-//   floats), looped (any width, reads x twice). A row stride or view that does not allow 16-byte
-//   loads and stores (cols % 16, offsets) takes element accesses in the looped form.
-// Limits: x contiguous. NaN makes its row NaN; an amax under 2^-33 counts as that, so zeros get a
-//   finite scale.
+// Forms: registers (rows to 32 K; packs of 16 bytes stay as they came, half the registers of
+//   floats), looped (any width, reads x twice; by elements where cols % 16 or a view off a 16-byte
+//   boundary leaves no packs).
+// Limits: x contiguous. NaN makes its row NaN; an amax under 2^-33 counts as that.
 // Choice: threads read alternating packs, for whole lines, and exchange 8 bytes with a neighbour,
-// so
-//   that every lane stores 16. One barrier a row.
+//   so that every lane stores 16. One barrier a row.
 // Levers left unused: clusters with distributed shared memory for rows over 32 K.
 #include <cstdint>
 
