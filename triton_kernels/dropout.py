@@ -6,7 +6,7 @@ no mask is stored. Bytes: one read and one write of 4 (f32) or 2 (bf16) bytes an
 multiplications: memory bound; tl.rand, which throws three words away, would be bound by the ALUs.
 A dropped NaN is 0. Offsets are 64-bit, so any length works.
 
-The choice that is not obvious: tl.randint4x gives four tensors, while elements lie in one. A lane
+The choice that is not obvious: tl.philox gives four tensors, while elements lie in one. A lane
 computes the counters of one 16-byte pack (two in bf16) and tl.join puts their words in a row inside
 its registers, so that word and element meet without an exchange between lanes. The full tile has
 its own branch without a mask: one mask over a tail of n % 16 != 0 would make all loads scalar.
@@ -26,13 +26,22 @@ LAYOUTS = {"x": "[N]", "out": "[N]"}
 
 
 @triton.jit
+def words_at(seed, counters):
+    """Four words of each 64-bit counter. Not tl.randint4x, which runs Philox-4x64 on 64-bit offsets
+    in some versions of Triton."""
+    low = counters.to(tl.uint32)
+    zero = low * 0
+    return tl.philox(seed, low, (counters >> 32).to(tl.uint32), zero, zero)
+
+
+@triton.jit
 def keep_words(seed, packs, COUNTERS: tl.constexpr):
     """The words of COUNTERS (1 or 2) neighbouring counters a pack, in order: [4 * len(packs)]."""
     if COUNTERS == 1:
-        a, b, c, d = tl.randint4x(seed, packs)
+        a, b, c, d = words_at(seed, packs)
     else:
-        a0, b0, c0, d0 = tl.randint4x(seed, packs * 2)
-        a1, b1, c1, d1 = tl.randint4x(seed, packs * 2 + 1)
+        a0, b0, c0, d0 = words_at(seed, packs * 2)
+        a1, b1, c1, d1 = words_at(seed, packs * 2 + 1)
         a, b, c, d = tl.join(a0, a1), tl.join(b0, b1), tl.join(c0, c1), tl.join(d0, d1)
     # The last join is the index that runs fastest.
     return tl.join(tl.join(a, c), tl.join(b, d)).reshape(COUNTERS * 4 * packs.shape[0])
