@@ -5,13 +5,17 @@
 // when the launch failed. Each says what was wrong, the value got, the value wanted, what to do;
 // the Triton launchers use the same words. Dimensions and strides count in elements.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batch_timer.h"
@@ -42,6 +46,7 @@ struct Arg {
   const Tensor& tensor;
   const char* shape_word;  // "[M, K]": how the argument is meant to look
   int64_t n_dims;
+  std::optional<at::ScalarType> dtype = std::nullopt;  // where it is not the first argument's
 };
 using Args = std::initializer_list<Arg>;
 
@@ -52,6 +57,8 @@ string text(const Tensor& t, const char* attribute) {
   if (string(attribute) == "shape") value = py::module_::import("builtins").attr("tuple")(value);
   return py::str(value);
 }
+
+string dtype_text(at::ScalarType dtype) { return text(at::empty({0}, dtype), "dtype"); }
 
 string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
 
@@ -82,10 +89,11 @@ void check_common(const char* op, Args args, std::initializer_list<at::ScalarTyp
                          first_dtype + ")");
   }
   for (const Arg& a : args) {
-    if (a.tensor.scalar_type() != x.tensor.scalar_type()) {
+    if (a.tensor.scalar_type() != a.dtype.value_or(x.tensor.scalar_type())) {
+      const string wanted = a.dtype ? dtype_text(*a.dtype) : text(x.tensor, "dtype");
       throw py::type_error(start(op, a.name) + "has dtype " + text(a.tensor, "dtype") +
-                           ", wanted " + text(x.tensor, "dtype") + " like " + x.name + "; pass " +
-                           a.name + ".to(" + text(x.tensor, "dtype") + ")");
+                           ", wanted " + wanted + (a.dtype ? "" : string(" like ") + x.name) +
+                           "; pass " + a.name + ".to(" + wanted + ")");
     }
   }
   for (const Arg& a : args) {
@@ -113,6 +121,13 @@ void check_contiguous(const char* op, const Arg& a) {
   }
 }
 
+void check_adjacent(const char* op, const Arg& a) {
+  if (a.tensor.numel() > 1 && a.tensor.stride(0) != 1) {
+    throw py::value_error(start(op, a.name) + "has stride " + to_string(a.tensor.stride(0)) +
+                          ", wanted 1; pass " + a.name + ".contiguous()");
+  }
+}
+
 // Bytes from the first to the last element; rows may be strided, columns are adjacent.
 struct Span {
   int64_t begin, end;
@@ -131,9 +146,16 @@ bool spans_meet(const Tensor& a, const Tensor& b) {
   return s.begin < t.end && t.begin < s.end;
 }
 
-void refuse_partial_overlap(const char* op, const char* name) {
-  throw py::value_error(start(op, "out") + "overlaps " + name +
-                        " in part, wanted the same memory or none shared; pass a fresh out");
+void refuse_partial_overlap(const char* op, const char* name, const char* out = "out") {
+  throw py::value_error(start(op, out) + "overlaps " + name +
+                        " in part, wanted the same memory or none shared; pass a fresh " + out);
+}
+
+void check_no_overlap(const char* op, const Arg& out, const Arg& a) {
+  if (spans_meet(out.tensor, a.tensor)) {
+    throw py::value_error(start(op, out.name) + "overlaps " + a.name +
+                          ", wanted no shared memory; pass a fresh " + out.name);
+  }
 }
 
 cvt::DType dtype_of(const Tensor& t) {
@@ -178,12 +200,7 @@ void vector_add(const Tensor& x, const Tensor& y, const Tensor& out, int threads
                "torch.float32, torch.bfloat16", "torch.float32");
   check_same_shape(op, args[1], args[0]);
   check_same_shape(op, args[2], args[0]);
-  for (const Arg& a : args) {
-    if (a.tensor.numel() > 1 && a.tensor.stride(0) != 1) {
-      throw py::value_error(start(op, a.name) + "has stride " + to_string(a.tensor.stride(0)) +
-                            ", wanted 1; pass " + a.name + ".contiguous()");
-    }
-  }
+  for (const Arg& a : args) check_adjacent(op, a);
   for (const Arg* a : {&args[0], &args[1]}) {
     if (out.data_ptr() != a->tensor.data_ptr() && spans_meet(out, a->tensor)) {
       refuse_partial_overlap(op, a->name);
@@ -287,12 +304,7 @@ void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const T
                           to_string(m) + ", " + to_string(n) + "); pass out as [M, N]");
   }
   for (const Arg& a : args) check_contiguous(op, a);
-  for (const Arg* a : {&args[0], &args[1], &args[2]}) {
-    if (spans_meet(out, a->tensor)) {
-      throw py::value_error(start(op, "out") + "overlaps " + a->name +
-                            ", wanted no shared memory; pass a fresh out");
-    }
-  }
+  for (const Arg* a : {&args[0], &args[1], &args[2]}) check_no_overlap(op, args[3], *a);
   Launch launch(x);
   check_launch(
       op,
@@ -301,6 +313,117 @@ void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const T
       "block_m=" + to_string(block_m) + ", block_n=" + to_string(block_n) +
           ", block_k=" + to_string(block_k) + ", stages=" + to_string(stages),
       "a row of the table in csrc/matmul_bias_relu.cu that fits this GPU's shared memory");
+}
+
+// Memory for a launch on x's device and `launch`'s stream whose blocks merge through it. It is
+// zeroed once and left zeroed by the kernels, which follow each other on a stream. A graph may be
+// replayed beside others: a captured launch has memory and a zero fill of its own, which belong to
+// the graph.
+class ScratchMemory {
+ public:
+  ScratchMemory(const Tensor& x, const Launch& launch) {
+    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
+      memory_ = allocate(x);
+      return;
+    }
+    // Never destroyed: at exit the driver may be gone before it. The GIL guards it.
+    static auto* kept = new std::map<std::pair<int, cudaStream_t>, Tensor>;
+    Tensor& mine = (*kept)[{x.device().index(), launch.stream}];
+    if (!mine.defined()) mine = allocate(x);
+    memory_ = mine;
+  }
+
+  cvt::Scratch get() const {
+    auto* words = static_cast<unsigned*>(memory_.data_ptr());
+    return {words, reinterpret_cast<float*>(words + cvt::kScratchCounters)};
+  }
+
+ private:
+  static Tensor allocate(const Tensor& x) {
+    const int64_t n_words = cvt::kScratchCounters + cvt::kScratchPartials;
+    Tensor memory = at::empty({n_words}, x.options().dtype(at::kInt));
+    memory.narrow(0, 0, cvt::kScratchCounters).zero_();
+    return memory;
+  }
+
+  Tensor memory_;
+};
+
+// x: [N], out: [1] in float32, apart from each other.
+void check_full_sum(const char* op, const Arg& x, const Arg& out) {
+  check_common(op, {x, out}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  if (out.tensor.size(0) != 1) {
+    throw py::value_error(start(op, "out") + "has shape " + text(out.tensor, "shape") +
+                          ", wanted (1,); pass out as [1]");
+  }
+  check_adjacent(op, x);
+  check_no_overlap(op, out, x);
+}
+
+template <auto* kLaunch>
+void full_sum(const char* op, const Tensor& x, const Tensor& out, int threads, int vectors,
+              int blocks_per_sm) {
+  check_full_sum(op, {"x", x, "[N]", 1}, {"out", out, "[1]", 1, at::kFloat});
+  Launch launch(x);
+  const ScratchMemory memory(x, launch);
+  check_launch(op,
+               kLaunch(x.data_ptr(), out.data_ptr(), x.numel(), dtype_of(x), memory.get(), threads,
+                       vectors, blocks_per_sm, launch.stream),
+               "threads=" + to_string(threads) + ", vectors=" + to_string(vectors) +
+                   ", blocks_per_sm=" + to_string(blocks_per_sm),
+               "threads of 256, 512, vectors of 4, 8 and blocks_per_sm of 1 to 32");
+}
+
+void reduce_sum(const Tensor& x, const Tensor& out, int threads, int vectors, int blocks_per_sm) {
+  full_sum<cvt::reduce_sum>("reduce_sum", x, out, threads, vectors, blocks_per_sm);
+}
+
+void squared_norm(const Tensor& x, const Tensor& out, int threads, int vectors, int blocks_per_sm) {
+  full_sum<cvt::squared_norm>("squared_norm", x, out, threads, vectors, blocks_per_sm);
+}
+
+template <auto* kLaunch>
+void cub_sum(const char* op, const Tensor& x, const Tensor& out) {
+  check_full_sum(op, {"x", x, "[N]", 1}, {"out", out, "[1]", 1, at::kFloat});
+  Launch launch(x);
+  const auto call = [&](void* scratch, size_t* bytes) {
+    check_launch(op, kLaunch(scratch, bytes, x.data_ptr(), out.data_ptr(), x.numel(), dtype_of(x),
+                             launch.stream));
+  };
+  size_t bytes = 0;
+  call(nullptr, &bytes);
+  const Tensor scratch = at::empty({static_cast<int64_t>(bytes)}, x.options().dtype(at::kByte));
+  call(scratch.data_ptr(), &bytes);
+}
+
+void cub_reduce_sum(const Tensor& x, const Tensor& out) {
+  cub_sum<cvt::cub_reduce_sum>("cub_reduce_sum", x, out);
+}
+
+void cub_squared_norm(const Tensor& x, const Tensor& out) {
+  cub_sum<cvt::cub_squared_norm>("cub_squared_norm", x, out);
+}
+
+void column_sum(const Tensor& x, const Tensor& out, int vectors, int blocks_per_sm) {
+  constexpr auto op = "column_sum";
+  const Arg args[] = {{"x", x, "[M, N]", 2}, {"out", out, "[N]", 1, at::kFloat}};
+  check_common(op, {args[0], args[1]}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  if (out.size(0) != x.size(1)) {
+    throw py::value_error(start(op, "out") + "has shape " + text(out, "shape") + ", wanted (" +
+                          to_string(x.size(1)) + ",) like x's columns; pass out as [N]");
+  }
+  check_rows(op, args[0]);
+  check_adjacent(op, args[1]);
+  check_no_overlap(op, args[1], args[0]);
+  Launch launch(x);
+  const ScratchMemory memory(x, launch);
+  check_launch(op,
+               cvt::column_sum(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1), x.stride(0),
+                               dtype_of(x), memory.get(), vectors, blocks_per_sm, launch.stream),
+               "vectors=" + to_string(vectors) + ", blocks_per_sm=" + to_string(blocks_per_sm),
+               "vectors of 4, 8 and blocks_per_sm of 1 to 16");
 }
 
 // ---- timing tools ------------------------------------------------------------------------------
@@ -488,6 +611,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("matmul_bias_relu", &matmul_bias_relu, arg("x"), arg("w"), arg("b"), arg("out"),
         arg("block_m") = 0, arg("block_n") = 0, arg("block_k") = 0, arg("stages") = 0,
         "out = relu(x @ w + b)");
+  m.def("reduce_sum", &reduce_sum, arg("x"), arg("out"), arg("threads") = 0, arg("vectors") = 0,
+        arg("blocks_per_sm") = 0, "out = sum of x, in float32");
+  m.def("squared_norm", &squared_norm, arg("x"), arg("out"), arg("threads") = 0, arg("vectors") = 0,
+        arg("blocks_per_sm") = 0, "out = sum of x * x, in float32");
+  m.def("column_sum", &column_sum, arg("x"), arg("out"), arg("vectors") = 0,
+        arg("blocks_per_sm") = 0, "out = sums over the rows of x, in float32");
+  m.def("cub_reduce_sum", &cub_reduce_sum, arg("x"), arg("out"), "out = sum of x, by CUB");
+  m.def("cub_squared_norm", &cub_squared_norm, arg("x"), arg("out"), "out = sum of x * x, by CUB");
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");

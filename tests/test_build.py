@@ -26,6 +26,10 @@ ARCHS = ("80", "90a")
 EXPECTED_SASS = {
     "vector_add": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
     "softmax": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.EX2"),
+    **dict.fromkeys(
+        ("reduce_sum", "squared_norm", "column_sum"),
+        (r"LDG\.E[.\w]*\.128", r"ATOMG\.E\.INC[.\w]*\.GPU"),
+    ),
     "matmul_bias_relu": (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
 }
 
@@ -185,6 +189,11 @@ for call in (
     lambda: _cuda.matmul_bias_relu(
         x=m, w=m, b=m[0], out=m, block_m=0, block_n=0, block_k=0, stages=0
     ),
+    lambda: _cuda.reduce_sum(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.squared_norm(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.column_sum(x=m, out=v, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.cub_reduce_sum(x=v, out=v),
+    lambda: _cuda.cub_squared_norm(x=v, out=v),
     lambda: _cuda.flush_l2(buffer=v),
     lambda: _cuda.BatchTimer(flush_buffer=v, stamps=v),
     lambda: _cuda.roof_copy(dst=v, src=v, shape=0),

@@ -7,6 +7,7 @@ can refuse before it looks at a device.
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
@@ -86,8 +87,9 @@ def test_cpu_tensors_are_refused_alike(op, monkeypatch):
     if reason := extension_problem():
         pytest.skip(reason)
     # Of the module in use: without the interpreter the Triton side takes no CPU tensor either.
-    checks = REGISTRY.triton_module(op).require_tensors.__globals__
-    monkeypatch.setitem(checks, "cpu_tensors_allowed", lambda: False)
+    launcher_of(op, "triton")  # loads it, and with it the checks
+    checks = sys.modules["harness._triton._checks"]
+    monkeypatch.setattr(checks, "cpu_tensors_allowed", lambda: False)
     spec = REGISTRY.spec(op)
     case = spec.test_cases[3]
     tensors = spec.make_inputs(case, spec.dtypes[0], "cpu", 1).values()
