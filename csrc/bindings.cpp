@@ -383,6 +383,24 @@ void squared_norm(const Tensor& x, const Tensor& out, int threads, int vectors, 
   full_sum<cvt::squared_norm>("squared_norm", x, out, threads, vectors, blocks_per_sm);
 }
 
+// The rungs below reduce_sum.
+template <auto* kLaunch>
+void full_sum_rung(const char* op, const Tensor& x, const Tensor& out) {
+  check_full_sum(op, {"x", x, "[N]", 1}, {"out", out, "[1]", 1, at::kFloat});
+  Launch launch(x);
+  const ScratchMemory memory(x, launch);
+  check_launch(op, kLaunch(x.data_ptr(), out.data_ptr(), x.numel(), dtype_of(x), memory.get(),
+                           launch.stream));
+}
+
+void reduce_sum_atomics(const Tensor& x, const Tensor& out) {
+  full_sum_rung<cvt::reduce_sum_atomics>("reduce_sum_atomics", x, out);
+}
+
+void reduce_sum_tree(const Tensor& x, const Tensor& out) {
+  full_sum_rung<cvt::reduce_sum_tree>("reduce_sum_tree", x, out);
+}
+
 template <auto* kLaunch>
 void cub_sum(const char* op, const Tensor& x, const Tensor& out) {
   check_full_sum(op, {"x", x, "[N]", 1}, {"out", out, "[1]", 1, at::kFloat});
@@ -613,6 +631,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         "out = relu(x @ w + b)");
   m.def("reduce_sum", &reduce_sum, arg("x"), arg("out"), arg("threads") = 0, arg("vectors") = 0,
         arg("blocks_per_sm") = 0, "out = sum of x, in float32");
+  m.def("reduce_sum_atomics", &reduce_sum_atomics, arg("x"), arg("out"),
+        "out = sum of x, by an atomicAdd of every thread");
+  m.def("reduce_sum_tree", &reduce_sum_tree, arg("x"), arg("out"),
+        "out = sum of x, by a shared-memory tree and an atomicAdd of every block");
   m.def("squared_norm", &squared_norm, arg("x"), arg("out"), arg("threads") = 0, arg("vectors") = 0,
         arg("blocks_per_sm") = 0, "out = sum of x * x, in float32");
   m.def("column_sum", &column_sum, arg("x"), arg("out"), arg("vectors") = 0,

@@ -53,6 +53,14 @@ cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* 
 cudaError_t reduce_sum(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
                        int threads, int vectors, int blocks_per_sm, cudaStream_t stream);
 
+// The same by an atomicAdd of every thread: the lowest rung of reduce_sum's ladder.
+cudaError_t reduce_sum_atomics(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
+                               cudaStream_t stream);
+
+// The same by a shared-memory tree and an atomicAdd of every block: the rung above.
+cudaError_t reduce_sum_tree(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
+                            cudaStream_t stream);
+
 // out[0] = sum of x[i] * x[i] for i < n; f32, bf16, f16; out float32; any alignment.
 cudaError_t squared_norm(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
                          int threads, int vectors, int blocks_per_sm, cudaStream_t stream);

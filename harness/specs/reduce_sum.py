@@ -9,6 +9,7 @@ from harness.spec import (
     Case,
     Config,
     OpSpec,
+    Rung,
     SpecialValues,
     Tensors,
     Tolerance,
@@ -199,5 +200,11 @@ SPEC = OpSpec(
         subnormals="kept",
     ),
     distribution="normal(4/sqrt(N),1)",
+    ladders={
+        "cuda": (
+            Rung("atomics", "an atomicAdd of every thread, scalar loads"),
+            Rung("tree", "a tree in shared memory, an atomicAdd a block"),
+        )
+    },
     **FULL_SUM,
 )
