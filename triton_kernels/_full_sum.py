@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 
 from ._checks import device_guard, ranges_overlap, require_tensors
-from ._last_program import COUNTERS, is_last, multiprocessors, scratch
+from ._last_program import COUNTERS, is_last, last_program_scratch
+from ._scratch import multiprocessors
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -127,7 +128,7 @@ def launch_full_sum(
             n_body,
             n_elements - n_head - n_body,
             n_programs,
-            *scratch(x),
+            *last_program_scratch(x),
             GROUP=group,
             BLOCK_SIZE=BLOCK_SIZE,
             NUM_STAGES=num_stages or 1,

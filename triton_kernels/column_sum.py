@@ -25,7 +25,8 @@ import triton
 import triton.language as tl
 
 from ._checks import device_guard, ranges_overlap, require_rows, require_tensors
-from ._last_program import COUNTERS, PARTIALS, is_last, multiprocessors, scratch
+from ._last_program import COUNTERS, PARTIALS, is_last, last_program_scratch
+from ._scratch import multiprocessors
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[M, N]", "out": "[N]"}
@@ -153,7 +154,7 @@ def column_sum(
             n_cols,
             n_tiles,
             n_splits,
-            *scratch(x),
+            *last_program_scratch(x),
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             VEC=VEC,
