@@ -5,13 +5,17 @@
 // when the launch failed. Each says what was wrong, the value got, the value wanted, what to do;
 // the Triton launchers use the same words. Dimensions and strides count in elements.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batch_timer.h"
@@ -55,6 +59,7 @@ string text(const Tensor& t, const char* attribute) {
 }
 
 string dtype_text(at::ScalarType dtype) { return py::str(py::cast(dtype)); }
+string dtype_text(at::ScalarType dtype) { return text(at::empty({0}, dtype), "dtype"); }
 
 string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
 
@@ -427,6 +432,133 @@ void quant_fp8_group(const Tensor& x, const Tensor& out, const Tensor& scale, in
                            x.size(0), x.size(1), dtype_of(x), threads, groups, launch.stream),
       "threads=" + to_string(threads) + ", groups=" + to_string(groups),
       "threads of 128, 256, 512 and groups of 1, 2, 4");
+// Memory for a launch on x's device and `launch`'s stream whose blocks merge through it. It is
+// zeroed once and left zeroed by the kernels, which follow each other on a stream. A graph may be
+// replayed beside others: a captured launch has memory and a zero fill of its own, which belong to
+// the graph.
+class ScratchMemory {
+ public:
+  ScratchMemory(const Tensor& x, const Launch& launch) {
+    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
+      memory_ = allocate(x);
+      return;
+    }
+    // Never destroyed: at exit the driver may be gone before it. The GIL guards it.
+    static auto* kept = new std::map<std::pair<int, cudaStream_t>, Tensor>;
+    Tensor& mine = (*kept)[{x.device().index(), launch.stream}];
+    if (!mine.defined()) mine = allocate(x);
+    memory_ = mine;
+  }
+
+  cvt::Scratch get() const {
+    auto* words = static_cast<unsigned*>(memory_.data_ptr());
+    return {words, reinterpret_cast<float*>(words + cvt::kScratchCounters)};
+  }
+
+ private:
+  static Tensor allocate(const Tensor& x) {
+    const int64_t n_words = cvt::kScratchCounters + cvt::kScratchPartials;
+    Tensor memory = at::empty({n_words}, x.options().dtype(at::kInt));
+    memory.narrow(0, 0, cvt::kScratchCounters).zero_();
+    return memory;
+  }
+
+  Tensor memory_;
+};
+
+// x: [N], out: [1] in float32, apart from each other.
+void check_full_sum(const char* op, const Arg& x, const Arg& out) {
+  check_common(op, {x, out}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  if (out.tensor.size(0) != 1) {
+    throw py::value_error(start(op, "out") + "has shape " + text(out.tensor, "shape") +
+                          ", wanted (1,); pass out as [1]");
+  }
+  check_adjacent(op, x);
+  check_no_overlap(op, out, x);
+}
+
+template <auto* kLaunch>
+void full_sum(const char* op, const Tensor& x, const Tensor& out, int threads, int vectors,
+              int blocks_per_sm) {
+  check_full_sum(op, {"x", x, "[N]", 1}, {"out", out, "[1]", 1, at::kFloat});
+  Launch launch(x);
+  const ScratchMemory memory(x, launch);
+  check_launch(op,
+               kLaunch(x.data_ptr(), out.data_ptr(), x.numel(), dtype_of(x), memory.get(), threads,
+                       vectors, blocks_per_sm, launch.stream),
+               "threads=" + to_string(threads) + ", vectors=" + to_string(vectors) +
+                   ", blocks_per_sm=" + to_string(blocks_per_sm),
+               "threads of 256, 512, vectors of 4, 8 and blocks_per_sm of 1 to 32");
+}
+
+void reduce_sum(const Tensor& x, const Tensor& out, int threads, int vectors, int blocks_per_sm) {
+  full_sum<cvt::reduce_sum>("reduce_sum", x, out, threads, vectors, blocks_per_sm);
+}
+
+void squared_norm(const Tensor& x, const Tensor& out, int threads, int vectors, int blocks_per_sm) {
+  full_sum<cvt::squared_norm>("squared_norm", x, out, threads, vectors, blocks_per_sm);
+}
+
+// The rungs below reduce_sum.
+template <auto* kLaunch>
+void full_sum_rung(const char* op, const Tensor& x, const Tensor& out) {
+  check_full_sum(op, {"x", x, "[N]", 1}, {"out", out, "[1]", 1, at::kFloat});
+  Launch launch(x);
+  const ScratchMemory memory(x, launch);
+  check_launch(op, kLaunch(x.data_ptr(), out.data_ptr(), x.numel(), dtype_of(x), memory.get(),
+                           launch.stream));
+}
+
+void reduce_sum_atomics(const Tensor& x, const Tensor& out) {
+  full_sum_rung<cvt::reduce_sum_atomics>("reduce_sum_atomics", x, out);
+}
+
+void reduce_sum_tree(const Tensor& x, const Tensor& out) {
+  full_sum_rung<cvt::reduce_sum_tree>("reduce_sum_tree", x, out);
+}
+
+template <auto* kLaunch>
+void cub_sum(const char* op, const Tensor& x, const Tensor& out) {
+  check_full_sum(op, {"x", x, "[N]", 1}, {"out", out, "[1]", 1, at::kFloat});
+  Launch launch(x);
+  const auto call = [&](void* scratch, size_t* bytes) {
+    check_launch(op, kLaunch(scratch, bytes, x.data_ptr(), out.data_ptr(), x.numel(), dtype_of(x),
+                             launch.stream));
+  };
+  size_t bytes = 0;
+  call(nullptr, &bytes);
+  const Tensor scratch = at::empty({static_cast<int64_t>(bytes)}, x.options().dtype(at::kByte));
+  call(scratch.data_ptr(), &bytes);
+}
+
+void cub_reduce_sum(const Tensor& x, const Tensor& out) {
+  cub_sum<cvt::cub_reduce_sum>("cub_reduce_sum", x, out);
+}
+
+void cub_squared_norm(const Tensor& x, const Tensor& out) {
+  cub_sum<cvt::cub_squared_norm>("cub_squared_norm", x, out);
+}
+
+void column_sum(const Tensor& x, const Tensor& out, int vectors, int blocks_per_sm) {
+  constexpr auto op = "column_sum";
+  const Arg args[] = {{"x", x, "[M, N]", 2}, {"out", out, "[N]", 1, at::kFloat}};
+  check_common(op, {args[0], args[1]}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  if (out.size(0) != x.size(1)) {
+    throw py::value_error(start(op, "out") + "has shape " + text(out, "shape") + ", wanted (" +
+                          to_string(x.size(1)) + ",) like x's columns; pass out as [N]");
+  }
+  check_rows(op, args[0]);
+  check_adjacent(op, args[1]);
+  check_no_overlap(op, args[1], args[0]);
+  Launch launch(x);
+  const ScratchMemory memory(x, launch);
+  check_launch(op,
+               cvt::column_sum(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1), x.stride(0),
+                               dtype_of(x), memory.get(), vectors, blocks_per_sm, launch.stream),
+               "vectors=" + to_string(vectors) + ", blocks_per_sm=" + to_string(blocks_per_sm),
+               "vectors of 4, 8 and blocks_per_sm of 1 to 16");
 }
 
 // ---- timing tools ------------------------------------------------------------------------------
@@ -625,6 +757,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         arg("v_out"), arg("lr") = 1e-3, arg("beta1") = 0.9, arg("beta2") = 0.999, arg("eps") = 1e-8,
         arg("weight_decay") = 0.01, arg("step") = 10, arg("threads") = 0, arg("vectors") = 0,
         "out, m_out, v_out = one AdamW step of p, m, v along g");
+  m.def("reduce_sum", &reduce_sum, arg("x"), arg("out"), arg("threads") = 0, arg("vectors") = 0,
+        arg("blocks_per_sm") = 0, "out = sum of x, in float32");
+  m.def("reduce_sum_atomics", &reduce_sum_atomics, arg("x"), arg("out"),
+        "out = sum of x, by an atomicAdd of every thread");
+  m.def("reduce_sum_tree", &reduce_sum_tree, arg("x"), arg("out"),
+        "out = sum of x, by a shared-memory tree and an atomicAdd of every block");
+  m.def("squared_norm", &squared_norm, arg("x"), arg("out"), arg("threads") = 0, arg("vectors") = 0,
+        arg("blocks_per_sm") = 0, "out = sum of x * x, in float32");
+  m.def("column_sum", &column_sum, arg("x"), arg("out"), arg("vectors") = 0,
+        arg("blocks_per_sm") = 0, "out = sums over the rows of x, in float32");
+  m.def("cub_reduce_sum", &cub_reduce_sum, arg("x"), arg("out"), "out = sum of x, by CUB");
+  m.def("cub_squared_norm", &cub_squared_norm, arg("x"), arg("out"), "out = sum of x * x, by CUB");
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");

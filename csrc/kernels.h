@@ -8,11 +8,21 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace cuda_vs_triton {
 
 enum class DType { kF32, kBF16, kF16 };
+
+// Global memory of a launch whose blocks leave partial results for the last of them to merge.
+// `counters` are zero before the launch and again after it; one launch at a time may use them.
+struct Scratch {
+  unsigned* counters;  // kScratchCounters
+  float* partials;     // kScratchPartials, 16-byte aligned
+};
+constexpr int64_t kScratchCounters = 4096;
+constexpr int64_t kScratchPartials = 1 << 19;
 
 // ---- ops -------------------------------------------------------------------------------------
 
@@ -65,6 +75,38 @@ cudaError_t quant_fp8_token(const void* x, void* out, float* scale, int64_t n_ro
 // it.
 cudaError_t quant_fp8_group(const void* x, void* out, float* scale, int64_t n_rows, int64_t n_cols,
                             DType dtype, int threads, int groups, cudaStream_t stream);
+// out[0] = sum of x[i] for i < n; f32, bf16, f16; out float32; any alignment.
+cudaError_t reduce_sum(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
+                       int threads, int vectors, int blocks_per_sm, cudaStream_t stream);
+
+// The same by an atomicAdd of every thread: the lowest rung of reduce_sum's ladder.
+cudaError_t reduce_sum_atomics(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
+                               cudaStream_t stream);
+
+// The same by a shared-memory tree and an atomicAdd of every block: the rung above.
+cudaError_t reduce_sum_tree(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
+                            cudaStream_t stream);
+
+// out[0] = sum of x[i] * x[i] for i < n; f32, bf16, f16; out float32; any alignment.
+cudaError_t squared_norm(const void* x, void* out, int64_t n, DType dtype, Scratch scratch,
+                         int threads, int vectors, int blocks_per_sm, cudaStream_t stream);
+
+// out[col] = sum over rows of x[row, col]; f32, bf16, f16; out float32; rows x_stride elements
+// apart.
+cudaError_t column_sum(const void* x, void* out, int64_t n_rows, int64_t n_cols, int64_t x_stride,
+                       DType dtype, Scratch scratch, int vectors, int blocks_per_sm,
+                       cudaStream_t stream);
+
+// ---- NVIDIA's libraries (library.cu)
+// -------------------------------------------------------------
+
+// reduce_sum by CUB. Without scratch it only sets scratch_bytes, and nothing is launched.
+cudaError_t cub_reduce_sum(void* scratch, size_t* scratch_bytes, const void* x, void* out,
+                           int64_t n, DType dtype, cudaStream_t stream);
+
+// squared_norm by CUB, in the same two calls.
+cudaError_t cub_squared_norm(void* scratch, size_t* scratch_bytes, const void* x, void* out,
+                             int64_t n, DType dtype, cudaStream_t stream);
 
 // ---- tools of the timing harness (timing.cu) ---------------------------------------------------
 

@@ -89,7 +89,9 @@ def test_the_subset_is_spread_and_repeats_only_what_is_comparable():
 def test_a_small_subset_still_has_short_and_long_rows():
     chosen = aa_subset.choose(plan(Registry(), Filters(), "default"), 9)
     assert aa_subset.count_rows(chosen) < 13
-    assert {u.spec.stem for u in chosen} == {"matmul_bias_relu", "softmax", "vector_add"}
+    assert len({u.spec.stem for u in chosen}) == 3
+    sizes = [u.spec.bytes_read(u.case, u.dtype) for u in chosen]
+    assert min(sizes) < 1_000_000 < 50_000_000 < max(sizes)
 
 
 def test_filters_shrink_the_subset_to_nothing_in_one_line():
@@ -342,7 +344,7 @@ def bench_aa(*arguments: str) -> int:
 def test_the_whole_way(here, capsys):
     assert bench_aa() == 0
     captured = capsys.readouterr()
-    assert "60 of 147 rows, in 5 processes: about" in captured.err
+    assert re.search(r"\b60 of \d+ rows, in 5 processes: about", captured.err)
     assert "process 5 of 5: 60 ok in" in captured.err
     assert "0 of 600 rows of two processes were called" in captured.out
     (folder,) = (here / "results" / "fake-gpu" / "aa").iterdir()
@@ -459,7 +461,8 @@ def test_without_a_gpu_it_says_so(capsys, monkeypatch):
 def test_a_dry_run_prints_the_subset(here, capsys):
     assert bench_aa("--dry-run", "--processes", "3") == 0
     out = capsys.readouterr().out
-    assert "softmax 32768x1024 bf16" in out
+    for unit in aa_subset.choose(plan(Registry(), Filters(), "default")):
+        assert unit.label in out
     assert re.search(r"\b6[0-5] of \d+ rows, in 3 processes", out)
     assert "nothing was run" in out
     assert not (here / "started").exists()

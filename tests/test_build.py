@@ -30,6 +30,10 @@ EXPECTED_SASS = {
     "adamw": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
     "quant_fp8_group": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
     "quant_fp8_token": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
+    **dict.fromkeys(
+        ("reduce_sum", "squared_norm", "column_sum"),
+        (r"LDG\.E[.\w]*\.128", r"ATOMG\.E\.INC[.\w]*\.GPU"),
+    ),
     "matmul_bias_relu": (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
 }
 
@@ -189,6 +193,11 @@ for call in (
     lambda: _cuda.matmul_bias_relu(
         x=m, w=m, b=m[0], out=m, block_m=0, block_n=0, block_k=0, stages=0
     ),
+    lambda: _cuda.reduce_sum(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.squared_norm(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.column_sum(x=m, out=v, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.cub_reduce_sum(x=v, out=v),
+    lambda: _cuda.cub_squared_norm(x=v, out=v),
     lambda: _cuda.flush_l2(buffer=v),
     lambda: _cuda.BatchTimer(flush_buffer=v, stamps=v),
     lambda: _cuda.roof_copy(dst=v, src=v, shape=0),

@@ -60,6 +60,7 @@ def no_tma(c: Instructions) -> bool:
 
 
 ADD, SOFTMAX, PRODUCT = "vector_add", "softmax", "matmul_bias_relu"
+FULL_SUMS = ("reduce_sum", "squared_norm")
 CLAIMS = (
     Claim(f"csrc/{ADD}.cu", "keeps 16-byte accesses on all three streams", "*", streams_16),
     Claim(f"csrc/{ADD}.cu", "Levers left unused: bulk copies", "*", lambda c: not c.async_copy),
@@ -96,6 +97,17 @@ CLAIMS = (
         lambda c: not c.async_copy and 16 not in c.loads,
     ),
     Claim(f"csrc/{PRODUCT}.cu", "Levers left unused there: TMA, wgmma", "*", no_tma),
+    *(Claim(f"csrc/{stem}.cu", "bound by DRAM", f"{stem}_kernel*", loads_16) for stem in FULL_SUMS),
+    Claim("csrc/reduce_sum.cu", "Levers left unused: for", "*", lambda c: not c.async_copy),
+    Claim("csrc/column_sum.cu", "a thread owns one pack of columns", "*, true>", loads_16),
+    Claim(
+        "csrc/column_sum.cu",
+        "Levers left unused: a tile under 32 packs",
+        "*",
+        lambda c: not c.async_copy,
+    ),
+    *(Claim(f"triton_kernels/{stem}.py", "Bytes: one read", "*", loads_16) for stem in FULL_SUMS),
+    Claim("triton_kernels/column_sum.py", "keeps 16-byte loads", "*", loads_16),
     Claim(
         f"triton_kernels/{ADD}.py",
         "the full tile has its own branch without a mask",

@@ -51,6 +51,10 @@ def test_every_tuning_candidate_is_right(stem, side):
         "vector_add": Case({"N": 70001}),
         "softmax": Case({"M": 67, "N": 1000}),
         "matmul_bias_relu": Case({"M": 300, "N": 520, "K": 136}),
+        # 16 MB and a tail: the candidates for long vectors.
+        "reduce_sum": Case({"N": (1 << 23) + 5}),
+        "squared_norm": Case({"N": (1 << 23) + 5}),
+        "column_sum": Case({"M": 1001, "N": 1000}),
     }.get(stem, max(spec.mutant_cases, key=spec.n_output_elements))
     dtype = spec.dtypes[0]
     problem = Problem(spec, case, dtype, "cuda", 3)

@@ -120,6 +120,22 @@ def require_contiguous(op: str, **tensors: torch.Tensor) -> None:
             )
 
 
+def require_rows(op: str, **tensors: torch.Tensor) -> None:
+    """Check that the rows of every named matrix have adjacent elements and do not overlap."""
+    for name, tensor in tensors.items():
+        n_rows, n_cols = tensor.shape
+        if n_cols > 1 and tensor.stride(1) != 1:
+            raise ValueError(
+                f"{op}: {name} has last-dimension stride {tensor.stride(1)}, wanted 1; "
+                f"pass {name}.contiguous()"
+            )
+        if n_rows > 1 and tensor.stride(0) < n_cols:
+            raise ValueError(
+                f"{op}: {name} has row stride {tensor.stride(0)}, wanted at least {n_cols}; "
+                f"pass {name}.contiguous()"
+            )
+
+
 def require_extents_below(op: str, limit: int, **extents: int) -> None:
     """Check extents that the kernel's 32-bit offsets could not hold; the CUDA side has no limit."""
     for name, extent in extents.items():

@@ -15,12 +15,13 @@ alternate between two slots: whoever writes step s has seen step s - 1 complete,
 step s - 2. The last program to leave sets the counter to 0 for the next launch.
 """
 
-import functools
 import math
 
 import torch
 import triton
 import triton.language as tl
+
+from ._scratch import multiprocessors, scratch_for
 
 COUNTER_STRIDE = tl.constexpr(32)  # int32 a counter: a 128-byte line each
 MAX_RESIDENT = 32  # programs a multiprocessor, the hardware's limit
@@ -65,11 +66,6 @@ def can_wait(x: torch.Tensor) -> bool:
     return x.is_cuda or not triton.knobs.runtime.interpret
 
 
-@functools.cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
 def group_count(x: torch.Tensor, n_rows: int, parts: int, resident: int) -> int:
     """Groups for n_rows rows, `resident` programs a multiprocessor, each with as many rows.
 
@@ -78,11 +74,11 @@ def group_count(x: torch.Tensor, n_rows: int, parts: int, resident: int) -> int:
     """
     if not x.is_cuda:
         return 1
-    most = _multiprocessors(x.device) * resident // parts
+    most = multiprocessors(x.device) * resident // parts
     if most == 0:
         raise ValueError(
             f"row exchange: {parts} parts a row, wanted at most "
-            f"{_multiprocessors(x.device) * resident} programs resident together; ask for fewer"
+            f"{multiprocessors(x.device) * resident} programs resident together; ask for fewer"
         )
     steps = math.ceil(n_rows / most)
     return math.ceil(n_rows / steps)
@@ -93,28 +89,7 @@ def registers(num_warps: int, resident: int) -> int:
     return min(255, REGISTERS // (resident * num_warps * 32) // 8 * 8)
 
 
-_scratch: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor]] = {}
-
-
 def scratch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(counters, partials) for launches on x's device and its current stream; counters are 0.
-
-    Kept for each device and stream, since launches on one stream follow each other. A graph may
-    be replayed on any stream, beside others: a captured launch has memory and a zero fill of its
-    own, which belong to the graph.
-    """
-    if not x.is_cuda:
-        return _allocate(x.device, 1)
-    if torch.cuda.is_current_stream_capturing():
-        return _allocate(x.device, _multiprocessors(x.device))
-    key = (x.device, torch.cuda.current_stream(x.device).cuda_stream)
-    if key not in _scratch:
-        _scratch[key] = _allocate(x.device, _multiprocessors(x.device))
-    return _scratch[key]
-
-
-def _allocate(device: torch.device, multiprocessors: int) -> tuple[torch.Tensor, torch.Tensor]:
-    programs = multiprocessors * MAX_RESIDENT
-    counters = torch.zeros(programs * COUNTER_STRIDE.value, dtype=torch.int32, device=device)
-    partials = torch.empty(programs * 4, dtype=torch.float32, device=device)
-    return counters, partials
+    """(counters, partials) for a launch on x's device and its current stream; counters are 0."""
+    programs = multiprocessors(x.device) * MAX_RESIDENT
+    return scratch_for(x, programs * COUNTER_STRIDE.value, programs * 4)
