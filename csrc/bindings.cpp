@@ -59,7 +59,6 @@ string text(const Tensor& t, const char* attribute) {
 }
 
 string dtype_text(at::ScalarType dtype) { return py::str(py::cast(dtype)); }
-string dtype_text(at::ScalarType dtype) { return text(at::empty({0}, dtype), "dtype"); }
 
 string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
 
@@ -432,6 +431,8 @@ void quant_fp8_group(const Tensor& x, const Tensor& out, const Tensor& scale, in
                            x.size(0), x.size(1), dtype_of(x), threads, groups, launch.stream),
       "threads=" + to_string(threads) + ", groups=" + to_string(groups),
       "threads of 128, 256, 512 and groups of 1, 2, 4");
+}
+
 // Memory for a launch on x's device and `launch`'s stream whose blocks merge through it. It is
 // zeroed once and left zeroed by the kernels, which follow each other on a stream. A graph may be
 // replayed beside others: a captured launch has memory and a zero fill of its own, which belong to
