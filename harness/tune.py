@@ -36,7 +36,8 @@ def tune(units: Sequence[Unit], options: SweepOptions, progress: Progress) -> li
     written: dict[Path, None] = {}
     with Supervisor(options.device, options.timeout_s) as supervisor:
         for unit in progress.units(units, lambda u: u.label):
-            for side in [c.backend for c in unit.contenders if c.backend in _SIDES]:
+            # Headlines: a rung of a ladder has nothing to choose.
+            for side in [c.label for c in unit.contenders if c.label in _SIDES]:
                 grid_of = unit.spec.tuning.get(side)
                 grid = grid_of(unit.case, unit.dtype) if grid_of else ()
                 entry = _tune_case(unit, side, grid, supervisor, options) if grid else None
