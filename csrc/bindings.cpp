@@ -283,6 +283,86 @@ void softmax_online(const Tensor& x, const Tensor& out) {
                                        x.stride(0), out.stride(0), dtype_of(x), launch.stream));
 }
 
+// What rms_norm and add_rms_norm ask of their tensors: rows like x's, one weight a column, outputs
+// that are exactly an input of rows or share nothing.
+void check_rms(const char* op, Args inputs, const Arg& w, Args outputs) {
+  const Arg& x = *inputs.begin();
+  for (const Args& rows : {inputs, outputs}) {
+    for (const Arg& a : rows) check_same_shape(op, a, x);
+  }
+  if (w.tensor.size(0) != x.tensor.size(1)) {
+    throw py::value_error(start(op, "w") + "has shape " + text(w.tensor, "shape") + ", wanted (" +
+                          to_string(x.tensor.size(1)) + ",) like x's columns; pass w as [cols]");
+  }
+  for (const Args& rows : {inputs, outputs}) {
+    for (const Arg& a : rows) check_rows(op, a);
+  }
+  if (w.tensor.numel() > 1 && w.tensor.stride(0) != 1) {
+    throw py::value_error(start(op, "w") + "has stride " + to_string(w.tensor.stride(0)) +
+                          ", wanted 1; pass w.contiguous()");
+  }
+  for (const Arg& out : outputs) {
+    for (const Arg& a : inputs) {
+      if (rows_overlap_in_part(a.tensor, out.tensor)) refuse_partial_overlap(op, a.name, out.name);
+    }
+    check_no_overlap(op, out, w);
+  }
+}
+
+string rms_config(int form, int threads_per_row, int blocks_per_row, int rows_per_thread) {
+  return "form=" + to_string(form) + ", threads_per_row=" + to_string(threads_per_row) +
+         ", blocks_per_row=" + to_string(blocks_per_row) +
+         ", rows_per_thread=" + to_string(rows_per_thread);
+}
+
+constexpr auto kRmsConfigs =
+    "form=1 with threads_per_row of 8 to 512 (powers of two, 16-byte packs of a row <= 8 of them, "
+    "4 up to 32 threads), form=2 with blocks_per_row of 2, 4, 8, 16 and 256 or 512 threads in each "
+    "on sm_90, form=3 without threads; rows_per_thread of 2 or 4 where a thread has one pack, 2 "
+    "where it has two";
+
+void rms_norm(const Tensor& x, const Tensor& w, const Tensor& out, double eps, int form,
+              int threads_per_row, int blocks_per_row, int rows_per_thread) {
+  constexpr auto op = "rms_norm";
+  const Arg args[] = {
+      {"x", x, "[rows, cols]", 2}, {"w", w, "[cols]", 1}, {"out", out, "[rows, cols]", 2}};
+  check_common(op, {args[0], args[1], args[2]}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  check_rms(op, {args[0]}, args[1], {args[2]});
+  Launch launch(x);
+  check_launch(op,
+               cvt::rms_norm(x.data_ptr(), w.data_ptr(), out.data_ptr(), x.size(0), x.size(1),
+                             x.stride(0), out.stride(0), static_cast<float>(eps), dtype_of(x), form,
+                             threads_per_row, blocks_per_row, rows_per_thread, launch.stream),
+               rms_config(form, threads_per_row, blocks_per_row, rows_per_thread), kRmsConfigs);
+}
+
+void add_rms_norm(const Tensor& x, const Tensor& r, const Tensor& w, const Tensor& out,
+                  const Tensor& h, double eps, int form, int threads_per_row, int blocks_per_row,
+                  int rows_per_thread) {
+  constexpr auto op = "add_rms_norm";
+  const Arg args[] = {{"x", x, "[rows, cols]", 2},
+                      {"r", r, "[rows, cols]", 2},
+                      {"w", w, "[cols]", 1},
+                      {"out", out, "[rows, cols]", 2},
+                      {"h", h, "[rows, cols]", 2}};
+  check_common(op, {args[0], args[1], args[2], args[3], args[4]},
+               {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  check_rms(op, {args[0], args[1]}, args[2], {args[3], args[4]});
+  if (out.data_ptr() == h.data_ptr() || rows_overlap_in_part(out, h)) {
+    check_no_overlap(op, args[4], args[3]);
+  }
+  Launch launch(x);
+  check_launch(
+      op,
+      cvt::add_rms_norm(x.data_ptr(), r.data_ptr(), w.data_ptr(), out.data_ptr(), h.data_ptr(),
+                        x.size(0), x.size(1), x.stride(0), r.stride(0), out.stride(0), h.stride(0),
+                        static_cast<float>(eps), dtype_of(x), form, threads_per_row, blocks_per_row,
+                        rows_per_thread, launch.stream),
+      rms_config(form, threads_per_row, blocks_per_row, rows_per_thread), kRmsConfigs);
+}
+
 void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& out,
                       int block_m, int block_n, int block_k, int stages) {
   constexpr auto op = "matmul_bias_relu";
@@ -744,6 +824,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         "as 1 and 2 over a cluster");
   m.def("softmax_naive", &softmax_naive, arg("x"), arg("out"), "softmax in three passes");
   m.def("softmax_online", &softmax_online, arg("x"), arg("out"), "softmax in two passes");
+  m.def("rms_norm", &rms_norm, arg("x"), arg("w"), arg("out"), arg("eps") = 1e-6, arg("form") = 0,
+        arg("threads_per_row") = 0, arg("blocks_per_row") = 0, arg("rows_per_thread") = 0,
+        "out = x * rsqrt(mean(x^2) + eps) * w; form: 1 registers, 2 cluster, 3 looped");
+  m.def("add_rms_norm", &add_rms_norm, arg("x"), arg("r"), arg("w"), arg("out"), arg("h"),
+        arg("eps") = 1e-6, arg("form") = 0, arg("threads_per_row") = 0, arg("blocks_per_row") = 0,
+        arg("rows_per_thread") = 0, "h = x + r, out = rms_norm(h) before h is rounded");
   m.def("matmul_bias_relu", &matmul_bias_relu, arg("x"), arg("w"), arg("b"), arg("out"),
         arg("block_m") = 0, arg("block_n") = 0, arg("block_k") = 0, arg("stages") = 0,
         "out = relu(x @ w + b)");

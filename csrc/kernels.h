@@ -44,6 +44,23 @@ cudaError_t softmax_naive(const void* x, void* out, int64_t n_rows, int64_t n_co
 cudaError_t softmax_online(const void* x, void* out, int64_t n_rows, int64_t n_cols,
                            int64_t x_stride, int64_t out_stride, DType dtype, cudaStream_t stream);
 
+// out[row, :] = x[row, :] * rsqrt(mean(x[row, :]^2) + eps) * w; f32, bf16, f16; row strides as in
+// softmax; out may be exactly x. form: 1 rows in registers, of threads_per_row threads with
+// rows_per_thread rows each; 2 a row shared by a cluster of blocks_per_row blocks (sm_90); 3
+// looped.
+cudaError_t rms_norm(const void* x, const void* w, void* out, int64_t n_rows, int64_t n_cols,
+                     int64_t x_stride, int64_t out_stride, float eps, DType dtype, int form,
+                     int threads_per_row, int blocks_per_row, int rows_per_thread,
+                     cudaStream_t stream);
+
+// h = x + r, rounded when stored; out = rms_norm of the sum before that. Otherwise as rms_norm;
+// out and h may each be exactly x or r.
+cudaError_t add_rms_norm(const void* x, const void* r, const void* w, void* out, void* h,
+                         int64_t n_rows, int64_t n_cols, int64_t x_stride, int64_t r_stride,
+                         int64_t out_stride, int64_t h_stride, float eps, DType dtype, int form,
+                         int threads_per_row, int blocks_per_row, int rows_per_thread,
+                         cudaStream_t stream);
+
 // out[m, n] = relu(x[m, :] @ w[:, n] + b[n]); bf16 and f16; all row-major contiguous.
 cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* out, int64_t m,
                              int64_t n, int64_t k, DType dtype, int block_m, int block_n,

@@ -164,6 +164,19 @@ def ranges_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.data_ptr() < end_of(b) and b.data_ptr() < end_of(a)
 
 
+def rows_overlap_in_part(x: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether rows of out share memory with x without being x's own rows; column views side by
+    side in one buffer do not."""
+    one_row = x.shape[0] <= 1
+    same_stride = one_row or x.stride(0) == out.stride(0)
+    if not ranges_overlap(x, out) or (x.data_ptr() == out.data_ptr() and same_stride):
+        return False
+    if one_row or not same_stride:
+        return True
+    stride, width = (n * x.element_size() for n in (x.stride(0), x.shape[1]))
+    return not width <= (out.data_ptr() - x.data_ptr()) % stride <= stride - width
+
+
 def device_guard(x: torch.Tensor) -> contextlib.AbstractContextManager[object]:
     """Make x's device current for a launch: Triton launches on the current one."""
     if not x.is_cuda or x.device.index == torch.cuda.current_device():
