@@ -162,6 +162,7 @@ cvt::DType dtype_of(const Tensor& t) {
   switch (t.scalar_type()) {
     case at::ScalarType::Float: return cvt::DType::kF32;
     case at::ScalarType::BFloat16: return cvt::DType::kBF16;
+    case at::ScalarType::Char: return cvt::DType::kI8;
     default: return cvt::DType::kF16;  // check_common has refused all others
   }
 }
@@ -640,6 +641,54 @@ void column_sum(const Tensor& x, const Tensor& out, int vectors, int blocks_per_
                                dtype_of(x), memory.get(), vectors, blocks_per_sm, launch.stream),
                "vectors=" + to_string(vectors) + ", blocks_per_sm=" + to_string(blocks_per_sm),
                "vectors of 4, 8 and blocks_per_sm of 1 to 16");
+void check_transpose(const char* op, const Tensor& x, const Tensor& out,
+                     std::initializer_list<at::ScalarType> dtypes, const char* dtype_list) {
+  const Arg args[] = {{"x", x, "[M, N]", 2}, {"out", out, "[N, M]", 2}};
+  check_common(op, {args[0], args[1]}, dtypes, dtype_list, "torch.float32");
+  if (out.size(0) != x.size(1) || out.size(1) != x.size(0)) {
+    throw py::value_error(start(op, "out") + "has shape " + text(out, "shape") + ", wanted (" +
+                          to_string(x.size(1)) + ", " + to_string(x.size(0)) +
+                          "); pass out as [N, M]");
+  }
+  for (const Arg& a : args) check_contiguous(op, a);
+  if (spans_meet(out, x)) {
+    throw py::value_error(start(op, "out") +
+                          "overlaps x, wanted no shared memory; pass a fresh out");
+  }
+}
+
+void transpose(const Tensor& x, const Tensor& out, int row_packs, int col_packs, int group) {
+  constexpr auto op = "transpose";
+  check_transpose(op, x, out, {at::kFloat, at::kBFloat16, at::kChar},
+                  "torch.float32, torch.bfloat16, torch.int8");
+  Launch launch(x);
+  check_launch(op,
+               cvt::transpose(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1), dtype_of(x),
+                              row_packs, col_packs, group, launch.stream),
+               "row_packs=" + to_string(row_packs) + ", col_packs=" + to_string(col_packs) +
+                   ", group=" + to_string(group),
+               "row_packs x col_packs of 8x8, 16x8, 16x16, 32x8 and a group of 1 or more");
+}
+
+using Rung = cudaError_t (*)(const void*, void*, int64_t, int64_t, cudaStream_t);
+
+template <Rung kLaunch>
+void transpose_rung(const char* op, const Tensor& x, const Tensor& out) {
+  check_transpose(op, x, out, {at::kFloat}, "torch.float32");
+  Launch launch(x);
+  check_launch(op, kLaunch(x.data_ptr(), out.data_ptr(), x.size(0), x.size(1), launch.stream));
+}
+
+void transpose_naive(const Tensor& x, const Tensor& out) {
+  transpose_rung<cvt::transpose_naive>("transpose_naive", x, out);
+}
+
+void transpose_tiled(const Tensor& x, const Tensor& out) {
+  transpose_rung<cvt::transpose_tiled>("transpose_tiled", x, out);
+}
+
+void transpose_padded(const Tensor& x, const Tensor& out) {
+  transpose_rung<cvt::transpose_padded>("transpose_padded", x, out);
 }
 
 // ---- timing tools ------------------------------------------------------------------------------
@@ -856,6 +905,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         arg("blocks_per_sm") = 0, "out = sums over the rows of x, in float32");
   m.def("cub_reduce_sum", &cub_reduce_sum, arg("x"), arg("out"), "out = sum of x, by CUB");
   m.def("cub_squared_norm", &cub_squared_norm, arg("x"), arg("out"), "out = sum of x * x, by CUB");
+  m.def("transpose", &transpose, arg("x"), arg("out"), arg("row_packs") = 0, arg("col_packs") = 0,
+        arg("group") = 0, "out = x.T");
+  m.def("transpose_naive", &transpose_naive, arg("x"), arg("out"), "x.T, scattered writes");
+  m.def("transpose_tiled", &transpose_tiled, arg("x"), arg("out"), "x.T, with bank conflicts");
+  m.def("transpose_padded", &transpose_padded, arg("x"), arg("out"), "x.T, a padded tile");
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");

@@ -13,7 +13,7 @@
 
 namespace cuda_vs_triton {
 
-enum class DType { kF32, kBF16, kF16 };
+enum class DType { kF32, kBF16, kF16, kI8 };
 
 // Global memory of a launch whose blocks leave partial results for the last of them to merge.
 // `counters` are zero before the launch and again after it; one launch at a time may use them.
@@ -124,6 +124,20 @@ cudaError_t cub_reduce_sum(void* scratch, size_t* scratch_bytes, const void* x, 
 // squared_norm by CUB, in the same two calls.
 cudaError_t cub_squared_norm(void* scratch, size_t* scratch_bytes, const void* x, void* out,
                              int64_t n, DType dtype, cudaStream_t stream);
+// out[n, m] = x[m, n]; x is n_rows x n_cols; f32, bf16, i8; any alignment; both row-major
+// contiguous. A tile is row_packs x col_packs packs of 16 bytes, walked in bands of `group` tile
+// rows.
+cudaError_t transpose(const void* x, void* out, int64_t n_rows, int64_t n_cols, DType dtype,
+                      int row_packs, int col_packs, int group, cudaStream_t stream);
+
+// Rungs below transpose, f32 alone: one element a thread; a tile of 32 x 32 in shared memory; the
+// same tile with rows of 33.
+cudaError_t transpose_naive(const void* x, void* out, int64_t n_rows, int64_t n_cols,
+                            cudaStream_t stream);
+cudaError_t transpose_tiled(const void* x, void* out, int64_t n_rows, int64_t n_cols,
+                            cudaStream_t stream);
+cudaError_t transpose_padded(const void* x, void* out, int64_t n_rows, int64_t n_cols,
+                             cudaStream_t stream);
 
 // ---- tools of the timing harness (timing.cu) ---------------------------------------------------
 

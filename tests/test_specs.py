@@ -30,6 +30,8 @@ REGISTRY = Registry()
         # 3*256 elements, a float for each of 3*2 groups
         ("quant_fp8_group", {"M": 3, "N": 256}, "bf16", 1536, 792, 1536),
         ("quant_fp8_token", {"M": 3, "N": 256}, "f16", 1536, 780, 1536),
+        ("transpose", {"M": 3, "N": 5}, "f32", 60, 60, 0),
+        ("transpose", {"M": 3, "N": 5}, "i8", 15, 15, 0),
     ],
 )
 def test_bytes_and_flops_by_hand(stem, dims, dtype, read, written, flops):
