@@ -641,6 +641,8 @@ void column_sum(const Tensor& x, const Tensor& out, int vectors, int blocks_per_
                                dtype_of(x), memory.get(), vectors, blocks_per_sm, launch.stream),
                "vectors=" + to_string(vectors) + ", blocks_per_sm=" + to_string(blocks_per_sm),
                "vectors of 4, 8 and blocks_per_sm of 1 to 16");
+}
+
 void check_transpose(const char* op, const Tensor& x, const Tensor& out,
                      std::initializer_list<at::ScalarType> dtypes, const char* dtype_list) {
   const Arg args[] = {{"x", x, "[M, N]", 2}, {"out", out, "[N, M]", 2}};

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import torch
 
 BENCH_CASES = (
-    Case({"N": 1 << 16}, level="default"),
+    Case({"N": 1 << 16}),
     Case({"N": 1 << 20}, level="default", baselines=True),
     Case({"N": 1 << 24}, level="default", baselines=True),
-    Case({"N": 1 << 26}, level="default"),
+    Case({"N": 1 << 26}),
     Case({"N": 1 << 28}, level="quick", baselines=True),
     Case({"N": (1 << 28) - 1}, level="default"),
     Case({"N": 1 << 30}),
@@ -163,6 +163,7 @@ FULL_SUM: dict[str, Any] = {
     "family": "reduction",
     "arguments": ("x",),
     "dtypes": ("bf16", "f32", "f16"),
+    "full_dtypes": ("f16",),
     "bench_cases": BENCH_CASES,
     "output_shape": lambda case: (1,),
     "bytes_read": lambda case, dtype: case.dims["N"] * ITEMSIZE[dtype],
