@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 BENCH_CASES = (
-    Case({"M": 8192, "N": 4096}, level="default", baselines=True),
-    Case({"M": 32768, "N": 768}, level="default", baselines=True),
+    Case({"M": 8192, "N": 4096}),
+    Case({"M": 32768, "N": 768}, level="default"),
     Case({"M": 65536, "N": 768}),
     Case({"M": 16384, "N": 8192}),
     Case({"M": 8192, "N": 28672}, level="default"),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 P, SEED = 0.1, 0  # defaults of both launchers
 
 BENCH_CASES = (
-    Case({"N": 1 << 20}, level="default", baselines=True),
-    Case({"N": 1 << 24}, level="default"),
+    Case({"N": 1 << 20}, level="default"),
+    Case({"N": 1 << 24}),
     Case({"N": 1 << 26}),
     Case({"N": 1 << 28}, level="quick", baselines=True),
     Case({"N": (1 << 28) - 1}, level="default"),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 BENCH_CASES = (
     Case({"N": 1 << 16}),
-    Case({"N": 1 << 20}, level="default", baselines=True),
-    Case({"N": 1 << 24}, level="default", baselines=True),
+    Case({"N": 1 << 20}, level="default"),
+    Case({"N": 1 << 24}, level="default"),
     Case({"N": 1 << 26}),
     Case({"N": 1 << 28}, level="quick", baselines=True),
     Case({"N": (1 << 28) - 1}, level="default"),
