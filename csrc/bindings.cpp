@@ -653,10 +653,7 @@ void check_transpose(const char* op, const Tensor& x, const Tensor& out,
                           "); pass out as [N, M]");
   }
   for (const Arg& a : args) check_contiguous(op, a);
-  if (spans_meet(out, x)) {
-    throw py::value_error(start(op, "out") +
-                          "overlaps x, wanted no shared memory; pass a fresh out");
-  }
+  check_no_overlap(op, args[1], args[0]);
 }
 
 void transpose(const Tensor& x, const Tensor& out, int row_packs, int col_packs, int group) {
@@ -691,6 +688,39 @@ void transpose_tiled(const Tensor& x, const Tensor& out) {
 
 void transpose_padded(const Tensor& x, const Tensor& out) {
   transpose_rung<cvt::transpose_padded>("transpose_padded", x, out);
+}
+
+void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& out, int heads,
+          int threads) {
+  constexpr auto op = "rope";
+  const Arg args[] = {{"x", x, "[T, H, D]", 3},
+                      {"cos", cos, "[T, D / 2]", 2},
+                      {"sin", sin, "[T, D / 2]", 2},
+                      {"out", out, "[T, H, D]", 3}};
+  check_common(op, {args[0], args[1], args[2], args[3]}, {at::kFloat, at::kBFloat16},
+               "torch.float32, torch.bfloat16", "torch.float32");
+  const int64_t n_tokens = x.size(0), n_heads = x.size(1), head_dim = x.size(2);
+  if (head_dim % 2 != 0) {
+    throw py::value_error(start(op, "x") + "has " + to_string(head_dim) +
+                          " columns, wanted an even number; pass x as [T, H, D]");
+  }
+  for (const Arg* a : {&args[1], &args[2]}) {
+    if (a->tensor.size(0) != n_tokens || a->tensor.size(1) != head_dim / 2) {
+      throw py::value_error(start(op, a->name) + "has shape " + text(a->tensor, "shape") +
+                            ", wanted (" + to_string(n_tokens) + ", " + to_string(head_dim / 2) +
+                            "); pass " + a->name + " as [T, D / 2]");
+    }
+  }
+  check_same_shape(op, args[3], args[0]);
+  for (const Arg& a : args) check_contiguous(op, a);
+  if (out.data_ptr() != x.data_ptr() && spans_meet(out, x)) refuse_partial_overlap(op, "x");
+  for (const Arg* a : {&args[1], &args[2]}) check_no_overlap(op, args[3], *a);
+  Launch launch(x);
+  check_launch(op,
+               cvt::rope(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(), n_tokens,
+                         n_heads, head_dim, dtype_of(x), heads, threads, launch.stream),
+               "heads=" + to_string(heads) + ", threads=" + to_string(threads),
+               "heads of 1, 2, 4, 8, threads of 128, 256, 512 and H * D below 2^31");
 }
 
 // ---- timing tools ------------------------------------------------------------------------------
@@ -912,6 +942,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("transpose_naive", &transpose_naive, arg("x"), arg("out"), "x.T, scattered writes");
   m.def("transpose_tiled", &transpose_tiled, arg("x"), arg("out"), "x.T, with bank conflicts");
   m.def("transpose_padded", &transpose_padded, arg("x"), arg("out"), "x.T, a padded tile");
+  m.def("rope", &rope, arg("x"), arg("cos"), arg("sin"), arg("out"), arg("heads") = 0,
+        arg("threads") = 0, "out = x, the halves of each head turned by cos and sin");
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");

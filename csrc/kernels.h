@@ -114,16 +114,6 @@ cudaError_t column_sum(const void* x, void* out, int64_t n_rows, int64_t n_cols,
                        DType dtype, Scratch scratch, int vectors, int blocks_per_sm,
                        cudaStream_t stream);
 
-// ---- NVIDIA's libraries (library.cu)
-// -------------------------------------------------------------
-
-// reduce_sum by CUB. Without scratch it only sets scratch_bytes, and nothing is launched.
-cudaError_t cub_reduce_sum(void* scratch, size_t* scratch_bytes, const void* x, void* out,
-                           int64_t n, DType dtype, cudaStream_t stream);
-
-// squared_norm by CUB, in the same two calls.
-cudaError_t cub_squared_norm(void* scratch, size_t* scratch_bytes, const void* x, void* out,
-                             int64_t n, DType dtype, cudaStream_t stream);
 // out[n, m] = x[m, n]; x is n_rows x n_cols; f32, bf16, i8; any alignment; both row-major
 // contiguous. A tile is row_packs x col_packs packs of 16 bytes, walked in bands of `group` tile
 // rows.
@@ -138,6 +128,24 @@ cudaError_t transpose_tiled(const void* x, void* out, int64_t n_rows, int64_t n_
                             cudaStream_t stream);
 cudaError_t transpose_padded(const void* x, void* out, int64_t n_rows, int64_t n_cols,
                              cudaStream_t stream);
+
+// out = the half-split rotary embedding of x, which is n_tokens x n_heads x head_dim; cos and sin
+// are n_tokens x head_dim / 2; f32 and bf16; any alignment; out may be exactly x. A thread turns
+// `heads` heads of a token.
+cudaError_t rope(const void* x, const void* cos, const void* sin, void* out, int64_t n_tokens,
+                 int64_t n_heads, int64_t head_dim, DType dtype, int heads, int threads,
+                 cudaStream_t stream);
+
+// ---- NVIDIA's libraries (library.cu)
+// -------------------------------------------------------------
+
+// reduce_sum by CUB. Without scratch it only sets scratch_bytes, and nothing is launched.
+cudaError_t cub_reduce_sum(void* scratch, size_t* scratch_bytes, const void* x, void* out,
+                           int64_t n, DType dtype, cudaStream_t stream);
+
+// squared_norm by CUB, in the same two calls.
+cudaError_t cub_squared_norm(void* scratch, size_t* scratch_bytes, const void* x, void* out,
+                             int64_t n, DType dtype, cudaStream_t stream);
 
 // ---- tools of the timing harness (timing.cu) ---------------------------------------------------
 

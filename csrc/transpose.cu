@@ -5,11 +5,10 @@
 // Bytes per element: 2 * sizeof(T), no flops: bound by DRAM.
 // Limits: none on extents or alignment. Sides that are whole packs, at 16-byte boundaries, take the
 //   form below; all others move single elements through a padded tile, coalesced on both sides.
-// Choice: a thread loads the rows of its square (16 bytes each, all in flight), transposes it in
-//   registers (renaming for 4 bytes, prmt for 2 and 1) and stores packs of out in shared memory, so
-//   that every access, global and shared, is 16 bytes wide. An XOR of the pack's place keeps both
-//   sides of shared memory free of bank conflicts. Tiles are walked in bands of `group` tile rows:
-//   what runs at one time is then a near-square patch, in long runs of DRAM pages on both sides.
+// Choice: a thread loads the rows of its square, transposes it in registers (renaming for 4 bytes,
+//   prmt for 2 and 1) and stores packs of out in swizzled shared memory, so that every access,
+//   global and shared, is 16 bytes wide. Tiles are walked in bands of `group` tile rows: what runs
+//   at one time is a near-square patch, in long runs of memory on both sides.
 // Levers left unused: bulk tensor copies (TMA); 16-byte accesses for odd sides.
 #include <cstdint>
 

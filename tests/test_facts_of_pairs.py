@@ -167,6 +167,26 @@ CLAIMS = (
         "*",
         streams_16,
     ),
+    Claim(
+        "csrc/transpose.cu",
+        "every access, global and shared, is 16 bytes wide",
+        "transpose_kernel*",
+        lambda c: list(c.loads) == [16] and list(c.stores) == [16],
+    ),
+    Claim(
+        "csrc/transpose.cu",
+        "all others move single elements",
+        "transpose_elements_kernel*",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim(
+        "triton_kernels/transpose.py",
+        "layouts for load and store are both 16 bytes wide",
+        "16384x16384 *",
+        streams_16,
+    ),
+    Claim("csrc/rope.cu", "owns one pack of 16 bytes of cos and of sin", "*, true>", streams_16),
+    Claim("triton_kernels/rope.py", "accesses stay 16 bytes wide", "*", streams_16),
 )
 
 

@@ -32,6 +32,8 @@ REGISTRY = Registry()
         ("quant_fp8_token", {"M": 3, "N": 256}, "f16", 1536, 780, 1536),
         ("transpose", {"M": 3, "N": 5}, "f32", 60, 60, 0),
         ("transpose", {"M": 3, "N": 5}, "i8", 15, 15, 0),
+        # x 2*3*4 + cos and sin 2*2 each = 32 elements read
+        ("rope", {"T": 2, "H": 3, "D": 4}, "bf16", 64, 48, 72),
     ],
 )
 def test_bytes_and_flops_by_hand(stem, dims, dtype, read, written, flops):

@@ -28,7 +28,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ._checks import device_guard, ranges_overlap, require_tensors
+from ._checks import device_guard, ranges_overlap, require_contiguous, require_tensors
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int8)
 LAYOUTS = {"x": "[M, N]", "out": "[N, M]"}
@@ -150,12 +150,7 @@ def check(x: torch.Tensor, out: torch.Tensor) -> None:
             f"transpose: out has shape {tuple(out.shape)}, wanted ({n_cols}, {n_rows}); "
             "pass out as [N, M]"
         )
-    for name, tensor in (("x", x), ("out", out)):
-        if not tensor.is_contiguous():
-            raise ValueError(
-                f"transpose: {name} is not contiguous (strides {tensor.stride()}), "
-                f"wanted row-major contiguous; pass {name}.contiguous()"
-            )
+    require_contiguous("transpose", x=x, out=out)
     if ranges_overlap(x, out):
         raise ValueError("transpose: out overlaps x, wanted no shared memory; pass a fresh out")
 
