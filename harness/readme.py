@@ -9,8 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from harness.registry import Registry
 from harness.results import ResultsError, Run, gpu_names, meta_fact, meta_value, varying
 from harness.run_repair import write_atomically
+from harness.since_run import since_run
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
@@ -21,11 +23,12 @@ _CASE = ["op", "dtype", "math_mode", "distribution", "case"]
 _NOT_RECORDED = "not recorded"
 
 
-def results_table(run: Run) -> str:
+def results_table(run: Run, registry: Registry | None = None) -> str:
     """Return the Markdown between the markers: the largest headline cases of each op.
 
     At most MAX_ROWS lines; times in microseconds are medians with a cold cache, roofs measured in
-    the same run. A side that was not timed shows its status instead.
+    the same run. A side that was not timed shows its status instead. registry: say which of its ops
+    the run does not stand for.
     """
     cases = _cases(run.rows)
     shown = _selected(cases)
@@ -40,10 +43,12 @@ def results_table(run: Run) -> str:
     ]
     if len(shown) < len(cases):
         lines[-1] += f" {len(cases) - len(shown)} further cases are in bench.csv."
+    if registry is not None and (since := since_run(run, registry)):
+        lines += ["", since]
     return "\n".join(lines)
 
 
-def update_readme(readme_path: Path, run: Run) -> None:
+def update_readme(readme_path: Path, run: Run, registry: Registry | None = None) -> None:
     """Replace the text between the markers; raises ResultsError when they are missing."""
     path = Path(readme_path)
     before, _, after = _split(path)
@@ -54,16 +59,16 @@ def update_readme(readme_path: Path, run: Run) -> None:
         )
     if not (run.rows["status"] == "ok").any():
         raise ResultsError(f"{run.path} holds no timed row; pass a run that was made on a GPU")
-    write_atomically(path, f"{before}{_block(run)}{after}".encode())
+    write_atomically(path, f"{before}{_block(run, registry)}{after}".encode())
 
 
-def check_readme(readme_path: Path, run: Run) -> bool:
+def check_readme(readme_path: Path, run: Run, registry: Registry | None = None) -> bool:
     """Return whether the README shows exactly this run; raises ResultsError without markers."""
-    return _split(Path(readme_path))[1] == _block(run)
+    return _split(Path(readme_path))[1] == _block(run, registry)
 
 
-def _block(run: Run) -> str:
-    return f"{BEGIN}\n{results_table(run)}\n{END}"
+def _block(run: Run, registry: Registry | None) -> str:
+    return f"{BEGIN}\n{results_table(run, registry)}\n{END}"
 
 
 def _split(path: Path) -> tuple[str, str, str]:
