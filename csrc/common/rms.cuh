@@ -130,9 +130,9 @@ __host__ __device__ constexpr int rms_block(int threads_per_row, int blocks) {
 __host__ __device__ constexpr int rms_min_blocks(int block, bool packed, int packs, bool add) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   // sm_80 addresses memory by pairs of registers, and would spill three of them at 1024.
-  return packed && packs == 4 ? (add ? 768 : 1280) / block : 1;
+  return packed && packs == 4 ? (add ? 768 : 1024) / block : 1;
 #else
-  return packed && packs == 4 ? (add ? 1024 : 1280) / block : 1;
+  return packed && packs == 4 ? 1024 / block : 1;
 #endif
 }
 
