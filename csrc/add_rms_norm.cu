@@ -14,9 +14,7 @@ namespace cuda_vs_triton {
 namespace {
 
 template <typename T, int kThreadsPerRow, int kAccesses, int kRows, int kBlocks, bool kPacked>
-__global__ void __launch_bounds__(rms_block(kThreadsPerRow, kBlocks),
-                                  rms_min_blocks(rms_block(kThreadsPerRow, kBlocks), kPacked,
-                                                 kAccesses* kRows, true))
+__global__ void __launch_bounds__(rms_block(kThreadsPerRow, kBlocks))
     add_rms_norm_kernel(RmsArgs args) {
   rms_registers<T, kThreadsPerRow, kAccesses, kRows, kBlocks, kPacked, true>(args);
 }

@@ -66,6 +66,22 @@ struct Access {
   }
 };
 
+// unpack in other words. ptxas would take a second unpack for the first one and keep float32
+// values, twice the registers of what they came as.
+template <typename T>
+__device__ __forceinline__ void unpack_again(const uint4& raw, float (&v)[kPackSize<T>]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[2 * i] = __uint_as_float(__byte_perm(words[i], 0, 0x1044));
+      v[2 * i + 1] = __uint_as_float(__byte_perm(words[i], 0, 0x3244));
+    }
+  } else {
+    unpack<T>(raw, v);
+  }
+}
+
 // What a thread keeps of an access until the row's sum is known: x as it came, or the float32 sum
 // x + r, which is not rounded before it is normalised.
 template <typename T, bool kPacked, bool kAdd>
@@ -77,9 +93,11 @@ struct Kept<T, kPacked, false> {
   typename A::Raw raw;
   __device__ __forceinline__ void set(const typename A::Raw& x, const typename A::Raw&) { raw = x; }
   __device__ __forceinline__ void get(typename A::Values& v) const { A::unpack_to(raw, v); }
-  // Makes the next get unpack again: else the compiler keeps float32 values, twice the registers.
-  __device__ __forceinline__ void fold() {
-    if constexpr (kPacked) asm("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
+  __device__ __forceinline__ void get_again(typename A::Values& v) const {
+    if constexpr (kPacked)
+      unpack_again<T>(raw, v);
+    else
+      A::unpack_to(raw, v);
   }
 };
 
@@ -98,7 +116,7 @@ struct Kept<T, kPacked, true> {
 #pragma unroll
     for (int j = 0; j < A::kSize; ++j) v[j] = sum[j];
   }
-  __device__ __forceinline__ void fold() {}
+  __device__ __forceinline__ void get_again(typename A::Values& v) const { get(v); }
 };
 
 template <int kSize>
@@ -124,11 +142,6 @@ __device__ __forceinline__ float inverse_rms(float sum, const RmsArgs& args) {
 __host__ __device__ constexpr int rms_block(int threads_per_row, int blocks) {
   const int threads = threads_per_row / blocks;
   return threads < kRmsMinBlock ? kRmsMinBlock : threads;
-}
-
-// Blocks an SM, as a limit on registers: left alone, ptxas takes 55 for four packs, not 48.
-__host__ __device__ constexpr int rms_min_blocks(int block, bool packed, int packs, bool add) {
-  return packed && packs == 4 ? (add ? 1024 : 1280) / block : 1;
 }
 
 // kThreadsPerRow threads share a row and have kAccesses accesses each of kRows rows. kBlocks > 1:
@@ -198,7 +211,6 @@ __device__ __forceinline__ void rms_registers(const RmsArgs& args) {
         if (mine(i, k)) A::store(h_row, lane + k * kThreadsPerRow, v);
       }
       sum = add_squares(sum, v);
-      kept[i][k].fold();
     }
     sums[i] = lanes_sum<kLanes>(sum);
   }
@@ -222,7 +234,7 @@ __device__ __forceinline__ void rms_registers(const RmsArgs& args) {
       if constexpr (!kEarlyW) load_w(k);
       typename A::Values v, weight;
       A::unpack_to(w[k], weight);
-      kept[i][k].get(v);
+      kept[i][k].get_again(v);
       scale(v, rstd, weight);
       if (mine(i, k)) A::store(out_row, lane + k * kThreadsPerRow, v);
     }
