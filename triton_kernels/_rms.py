@@ -15,7 +15,7 @@ from ._checks import (
     require_tensors,
     rows_overlap_in_part,
 )
-from ._row_exchange import can_wait
+from ._row_exchange import can_wait, registers
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS, WEIGHTS = "[rows, cols]", "[cols]"
@@ -76,11 +76,13 @@ class Plan:
     num_warps: int
     strides: tuple[int, ...]
     vec: int  # a power of two, at most 16 bytes, that divides columns and strides
+    holds_w: bool  # shared rows: registers have room for the weights of a part
 
 
 def plan(
-    rows_of: tuple[torch.Tensor, ...],
-    part_bytes: int,
+    inputs: tuple[torch.Tensor, ...],
+    outputs: tuple[torch.Tensor, ...],
+    parts: dict[int, tuple[int, int]],
     *,
     rows: int | None,
     block: int | None,
@@ -89,27 +91,33 @@ def plan(
 ) -> Plan:
     """The configuration of a launch, what the caller left open filled in.
 
-    `rows_of` are the tensors with rows, x first; a program's part of a shared row is `part_bytes`
-    of x.
+    Inputs and outputs have rows; x is the first. `parts` are the columns of a program's part of a
+    shared row and the programs on a multiprocessor, by bytes an element.
     """
-    x = rows_of[0]
+    x = inputs[0]
     n_rows, n_cols = x.shape
     item = x.element_size()
     # torch may report any stride for a dimension of one row
-    strides = tuple(t.stride(0) if n_rows > 1 else n_cols for t in rows_of)
+    strides = tuple(t.stride(0) if n_rows > 1 else n_cols for t in (*inputs, *outputs))
     vec = math.gcd(n_cols, *strides, 16 // item)
     if block is None:
         width = 1 << (n_cols - 1).bit_length()  # triton.next_power_of_2 takes 1.6 us of host time
         if width * item <= MAX_ONE_READ_BYTES:
             block = width
         elif vec * item == 16 and n_cols <= MAX_SHARED_ROW_COLS and can_wait(x):
-            block, resident = part_bytes // item, resident or 3
+            block, fitting = parts[item]
+            resident = resident or fitting
         else:
             block = PIECE_BYTES // item
     if resident and can_wait(x):
-        return Plan(block, resident, 1, num_warps or 8, strides, vec)
+        num_warps = num_warps or 8
+        # Of a column: its sum and weight in float32, and what has arrived of the next row.
+        held = (2 + len(inputs) * item / 4) * block / (32 * num_warps)
+        holds_w = registers(num_warps, resident) >= 1.25 * held + 12
+        return Plan(block, resident, 1, num_warps, strides, vec, holds_w)
     if block >= n_cols and rows is None:
         rows = max(1, 2048 // block)
     # 16 elements a thread: two 16-byte loads of x in flight for bf16
     rows = rows or 1
-    return Plan(block, 0, rows, num_warps or max(1, min(32, rows * block // 512)), strides, vec)
+    num_warps = num_warps or max(1, min(32, rows * block // 512))
+    return Plan(block, 0, rows, num_warps, strides, vec, False)

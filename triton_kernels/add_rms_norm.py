@@ -28,7 +28,9 @@ from ._checks import device_guard, rows_overlap_in_part
 from ._rms import check, inverse_rms, plan, refuse_overlap
 from ._row_exchange import gather, group_count, leave, publish, registers, scratch
 
-PART_BYTES = 8192  # 16 columns of 16 bits a thread of 8 warps, of x and of r
+# (columns of a part, programs of 8 warps on a multiprocessor) by bytes an element: 64 KiB of x and r
+# on their way, without spills
+PARTS_OF_A_ROW = {2: (4096, 4), 4: (2048, 4)}
 
 
 @triton.jit
@@ -152,6 +154,7 @@ def add_rms_norm_shared_row_kernel(
     BLOCK_N: tl.constexpr,  # columns of a part
     VEC: tl.constexpr,  # a power of two that divides n_cols and the strides
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
+    HOLD_W: tl.constexpr,  # registers have room for the part's weights
 ):
     n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
     stride_xm = stride_xm // VEC * VEC
@@ -169,7 +172,8 @@ def add_rms_norm_shared_row_kernel(
     out_ptrs = out_ptr + cols
     h_ptrs = h_ptr + cols
 
-    w = tl.load(w_ptr + cols, mask=mask, other=0.0)
+    if HOLD_W:
+        w = tl.load(w_ptr + cols, mask=mask, other=0.0)
     x = tl.load(x_ptrs + group.to(tl.int64) * stride_xm, mask=mask, other=0.0)
     r = tl.load(r_ptrs + group.to(tl.int64) * stride_rm, mask=mask, other=0.0)
     step = 0
@@ -188,6 +192,8 @@ def add_rms_norm_shared_row_kernel(
         if PARTS > 1:
             sums, _ = gather(counters_ptr, partials_ptr, group, step, PARTS)
             square_sum = tl.sum(sums, axis=0)
+        if not HOLD_W:
+            w = tl.load(w_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
         out = h * inverse_rms(square_sum, inverse_cols, eps) * w.to(tl.float32)
         tl.store(out_ptrs + this_row * stride_om, out.to(out_ptr.dtype.element_ty), mask=mask)
         step += 1
@@ -226,8 +232,9 @@ def add_rms_norm(
         refuse_overlap("add_rms_norm", "h", "out")
     n_rows, n_cols = x.shape
     form = plan(
-        (x, r, out, h),
-        PART_BYTES,
+        (x, r),
+        (out, h),
+        PARTS_OF_A_ROW,
         rows=ROWS,
         block=BLOCK_N,
         resident=RESIDENT,
@@ -251,6 +258,7 @@ def add_rms_norm(
                 *numbers,
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
+                HOLD_W=form.holds_w,
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

@@ -16,7 +16,7 @@ Limits: n_rows and n_cols below 2^30. Programs cannot wait for each other in the
 takes the looped form. A row whose squares overflow float32 becomes 0, NaN where x is infinite.
 
 The choice that is not obvious: w is loaded before the reduction, whose latency hides that of L2; a
-program that shares rows loads its part of w once for all of them. VEC says which power of two
+program that shares rows loads its part of w once for all of them where registers allow. VEC says which power of two
 divides the strides, EVEN_N that no column needs a mask, as in softmax.
 
 What the language cannot do: tiles that are not a power of two (5120 columns hold 8192 lanes), and
@@ -31,7 +31,9 @@ from ._checks import device_guard
 from ._rms import check, inverse_rms, plan
 from ._row_exchange import gather, group_count, leave, publish, registers, scratch
 
-PART_BYTES = 16384  # 32 columns of 16 bits a thread of 8 warps
+# (columns of a part, programs of 8 warps on a multiprocessor) by bytes an element: 40 or 48 KiB of
+# rows on their way, without spills
+PARTS_OF_A_ROW = {2: (4096, 5), 4: (4096, 3)}
 
 
 @triton.jit
@@ -129,6 +131,7 @@ def rms_norm_shared_row_kernel(
     BLOCK_N: tl.constexpr,  # columns of a part
     VEC: tl.constexpr,  # a power of two that divides n_cols, stride_xm and stride_om
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
+    HOLD_W: tl.constexpr,  # registers have room for the part's weights
 ):
     n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
     stride_xm = stride_xm // VEC * VEC
@@ -142,7 +145,8 @@ def rms_norm_shared_row_kernel(
     x_ptrs = x_ptr + cols
     out_ptrs = out_ptr + cols
 
-    w = tl.load(w_ptr + cols, mask=mask, other=0.0)
+    if HOLD_W:
+        w = tl.load(w_ptr + cols, mask=mask, other=0.0)
     x = tl.load(x_ptrs + group.to(tl.int64) * stride_xm, mask=mask, other=0.0)
     step = 0
     for row in tl.range(group, n_rows, n_groups, num_stages=1):
@@ -157,6 +161,8 @@ def rms_norm_shared_row_kernel(
         if PARTS > 1:
             sums, _ = gather(counters_ptr, partials_ptr, group, step, PARTS)
             square_sum = tl.sum(sums, axis=0)
+        if not HOLD_W:
+            w = tl.load(w_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
         out = v * inverse_rms(square_sum, inverse_cols, eps) * w.to(tl.float32)
         row_ptrs = out_ptrs + row.to(tl.int64) * stride_om
         tl.store(row_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)
@@ -191,7 +197,13 @@ def rms_norm(
         return
     n_rows, n_cols = x.shape
     form = plan(
-        (x, out), PART_BYTES, rows=ROWS, block=BLOCK_N, resident=RESIDENT, num_warps=num_warps
+        (x,),
+        (out,),
+        PARTS_OF_A_ROW,
+        rows=ROWS,
+        block=BLOCK_N,
+        resident=RESIDENT,
+        num_warps=num_warps,
     )
     numbers = (n_cols, 1.0 / n_cols, eps)
     meta = {"BLOCK_N": form.block, "VEC": form.vec, "num_warps": form.num_warps}
@@ -209,6 +221,7 @@ def rms_norm(
                 *numbers,
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
+                HOLD_W=form.holds_w,
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

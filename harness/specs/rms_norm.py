@@ -219,10 +219,10 @@ def triton_configs(
 
 
 # Shared rows: (columns of a part, warps, programs a multiprocessor) by bytes an element. Together
-# they hold 32 to 64 KiB of rows on a multiprocessor, and as much of the next ones.
+# they hold 32 to 48 KiB of rows on a multiprocessor, and as much of the next ones.
 _PARTS = {
-    2: ((4096, 4, 6), (8192, 8, 3), (8192, 8, 2), (16384, 16, 1), (16384, 8, 1)),
-    4: ((4096, 8, 3), (4096, 8, 4), (8192, 8, 2), (8192, 16, 1)),
+    2: ((4096, 8, 4), (4096, 8, 5), (8192, 8, 2), (8192, 8, 3), (16384, 16, 1)),
+    4: ((2048, 8, 6), (4096, 8, 2), (4096, 8, 3), (8192, 16, 1)),
 }
 
 
