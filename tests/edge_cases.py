@@ -60,6 +60,11 @@ class Refusal:
 DIFFERENCES = {
     ("softmax", "2^30 rows"): "Triton numbers rows in 32 bits, up to a tile past the last",
     ("softmax", "2^30 columns"): "Triton numbers columns in 32 bits, up to a tile past the last",
+    **{
+        (op, call): "Triton numbers rows and columns in 32 bits, up to a tile past the last"
+        for op in ("rms_norm", "add_rms_norm")
+        for call in ("2^30 rows", "2^30 columns")
+    },
     ("matmul_bias_relu", "2^24 columns"): "Triton steps by BLOCK_K * N elements in 32 bits",
     ("matmul_bias_relu", "2^24 terms"): "Triton has one limit for both extents of w",
     ("matmul_bias_relu", "2^30 rows"): "Triton numbers rows in 32 bits, up to a tile past the last",
@@ -495,12 +500,55 @@ def _movement_refusals() -> Iterator[Refusal]:
     yield Refusal(op, "sin in out", angles_in_out, f"{op}: out overlaps sin, wanted no")
 
 
+def _rms_refusals() -> Iterator[Refusal]:
+    """Both norms: r and h are refused like x and out."""
+    for op, n_inputs in (("rms_norm", 1), ("add_rms_norm", 2)):
+        n_outputs = n_inputs
+        shapes = (*[R] * n_inputs, (6,), *[R] * n_outputs)
+        w, out = n_inputs, n_inputs + 1
+
+        def bad(at: int, change: Callable[[torch.Tensor], torch.Tensor], shape=None, s=shapes):
+            return _at(at, change, *s[:at], shape or s[at], *s[at + 1 :])
+
+        def shared(at: int, with_: int, start: int, s=shapes):
+            def arguments(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+                tensors = [normal(shape, dtype, device, i) for i, shape in enumerate(s)]
+                storage = normal((9, 6), dtype, device)
+                tensors[with_], tensors[at] = storage[:8], storage[start : start + 8]
+                return tuple(tensors)
+
+            return arguments
+
+        def weights_in_out(dtype: str, device: str, s=shapes, w=w, out=out):
+            tensors = [normal(shape, dtype, device, i) for i, shape in enumerate(s)]
+            tensors[w] = tensors[out][3]
+            return tuple(tensors)
+
+        yield Refusal(op, "x of float64", bad(0, _double), f"{op}: x has dtype", TypeError)
+        yield Refusal(op, "w of float64", bad(w, _double), f"{op}: w has dtype", TypeError)
+        yield Refusal(op, "w as a row", bad(w, lambda t: t[None]), f"{op}: w has 2 dim")
+        yield Refusal(op, "a short w", bad(w, lambda t: t[:5]), f"{op}: w has shape (5,), wanted")
+        yield Refusal(op, "every second w", bad(w, lambda t: t[::2], (12,)), f"{op}: w has stride")
+        yield Refusal(op, "another width", bad(out, lambda t: t[:, :5]), f"{op}: out has shape")
+        yield Refusal(op, "transposed", bad(0, lambda t: t.t(), (6, 8)), f"{op}: x has last-dim")
+        yield Refusal(op, "one row", bad(0, lambda t: t.expand(8, 6), (1, 6)), f"{op}: x has row")
+        yield Refusal(op, "overlap", shared(out, 0, 1), f"{op}: out overlaps x in part")
+        yield Refusal(op, "w in out", weights_in_out, f"{op}: out overlaps w")
+        if op == "add_rms_norm":
+            yield Refusal(op, "r of float64", bad(1, _double), f"{op}: r has dtype", TypeError)
+            yield Refusal(op, "another r", bad(1, lambda t: t[:7]), f"{op}: r has shape")
+            yield Refusal(op, "h meets r", shared(out + 1, 1, 1), f"{op}: h overlaps r in part")
+            yield Refusal(op, "h is out", shared(out + 1, out, 0), f"{op}: h overlaps out")
+            yield Refusal(op, "h meets out", shared(out + 1, out, 1), f"{op}: h overlaps out")
+
+
 REFUSALS = (
     *_refusals(),
     *_movement_refusals(),
     *_optimizer_refusals(),
     *_quant_refusals(),
     *_sum_refusals(),
+    *_rms_refusals(),
 )
 
 _NK, _ROWS = 1 << 24, 1 << 30
@@ -509,6 +557,14 @@ TRITON_REFUSALS = (
     Refusal("softmax", "2^30 rows", _huge((_ROWS, 1), (_ROWS, 1)), "softmax: rows is 1073741824"),
     Refusal(
         "softmax", "2^30 columns", _huge((1, _ROWS), (1, _ROWS)), "softmax: cols is 1073741824"
+    ),
+    *(
+        Refusal(
+            op, f"2^30 {extent}", _huge(*shapes), f"{op}: {extent.replace('columns', 'cols')} is"
+        )
+        for extent, rows, cols in (("rows", _ROWS, 1), ("columns", 1, _ROWS))
+        for op, n in (("rms_norm", 1), ("add_rms_norm", 2))
+        for shapes in [(*[(rows, cols)] * n, (cols,), *[(rows, cols)] * n)]
     ),
     Refusal(
         "matmul_bias_relu",

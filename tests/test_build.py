@@ -31,6 +31,10 @@ EXPECTED_SASS = {
     "quant_fp8_group": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
     "quant_fp8_token": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
     **dict.fromkeys(
+        ("rms_norm", "add_rms_norm"),
+        (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
+    ),
+    **dict.fromkeys(
         ("reduce_sum", "squared_norm", "column_sum"),
         (r"LDG\.E[.\w]*\.128", r"ATOMG\.E\.INC[.\w]*\.GPU"),
     ),

@@ -136,6 +136,18 @@ CLAIMS = (
     ),
     Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
     Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
+    Claim("csrc/rms_norm.cu", "a thread holds 16-byte packs", "*, true>", streams_16),
+    Claim("csrc/add_rms_norm.cu", "16-byte packs; all loads", "*, true>", streams_16),
+    Claim(
+        "csrc/rms_norm.cu",
+        "A tensor with an unaligned row takes element accesses",
+        "*, false>",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    *(
+        Claim(f"triton_kernels/{stem}.py", "VEC says which power of two", "*", streams_16)
+        for stem in ("rms_norm", "add_rms_norm")
+    ),
     Claim("csrc/dropout.cu", "packs of 16 bytes", "dropout_kernel*", streams_16),
     Claim(
         "csrc/dropout.cu",

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.gpu
 
 REGISTRY = Registry()
 SIDES = ("cuda", "triton")
+ROW_OPS = ("softmax", "rms_norm", "add_rms_norm")  # rows shared by clusters and by programs
 CASES = [
     pytest.param(stem, case, dtype, side, id=f"{stem}-{case.name}-{dtype}-{side}")
     for stem in REGISTRY.stems
@@ -49,7 +50,7 @@ def test_every_tuning_candidate_is_right(stem, side):
     # One of the cases with more than one tile that no candidate divides.
     case = {
         "vector_add": Case({"N": 70001}),
-        "softmax": Case({"M": 67, "N": 1000}),
+        **dict.fromkeys(ROW_OPS, Case({"M": 67, "N": 1000})),
         "matmul_bias_relu": Case({"M": 300, "N": 520, "K": 136}),
         # 16 MB and a tail: the candidates for long vectors.
         "reduce_sum": Case({"N": (1 << 23) + 5}),
@@ -115,17 +116,19 @@ def test_softmax_keeps_nan_and_infinity_like_torch(side, dtype):
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 @pytest.mark.parametrize("n_cols", [40000, 131072])
-def test_softmax_candidates_are_right_on_wide_rows(side, dtype, n_cols):
+@pytest.mark.parametrize("stem", ROW_OPS)
+def test_candidates_are_right_on_wide_rows(stem, side, dtype, n_cols):
     """More rows than groups of programs or clusters; 40000 columns leave the last part short."""
-    spec = REGISTRY.spec("softmax")
+    spec = REGISTRY.spec(stem)
     case = Case({"M": 300, "N": n_cols})
     problem = Problem(spec, case, dtype, "cuda", 3)
     for config in ({}, *spec.tuning[side](case, dtype)):
         run_and_judge(problem, bind(REGISTRY, problem, side, "", config, "").call)
 
 
-def test_programs_that_share_rows_can_be_launched_again_and_in_graphs():
-    problem = Problem(REGISTRY.spec("softmax"), Case({"M": 300, "N": 40000}), "bf16", "cuda", 3)
+@pytest.mark.parametrize("stem", ROW_OPS)
+def test_programs_that_share_rows_can_be_launched_again_and_in_graphs(stem):
+    problem = Problem(REGISTRY.spec(stem), Case({"M": 300, "N": 40000}), "bf16", "cuda", 3)
     shared_rows = {"BLOCK_N": 8192, "num_warps": 8, "RESIDENT": 3}
     bound = bind(REGISTRY, problem, "triton", "", shared_rows, "")
     for _ in range(3):

@@ -70,6 +70,29 @@ launches = {
         }
         for stem in ("reduce_sum", "squared_norm")
     },
+    **{
+        stem: {
+            case: (
+                [
+                    *[tensor(64, n, dtype=dtype) for _ in range(n_inputs)],
+                    tensor(n, dtype=dtype),
+                    *[tensor(64, n, dtype=dtype) for _ in range(n_inputs)],
+                ],
+                config,
+            )
+            for case, n, dtype, config in (
+                ("128", 128, torch.bfloat16, {}),
+                ("5120", 5120, torch.bfloat16, {}),
+                ("32768", 32768, torch.bfloat16, {}),
+                ("16384 f32", 16384, torch.float32, {}),
+                ("131072", 131072, torch.bfloat16, {}),
+                ("131072 f32", 131072, torch.float32, {}),
+                ("70000 looped", 70000, torch.bfloat16, {"BLOCK_N": 8192}),
+                ("odd", 1025, torch.bfloat16, {}),
+            )
+        }
+        for stem, n_inputs in (("rms_norm", 1), ("add_rms_norm", 2))
+    },
     "column_sum": {
         "4096": ([tensor(65536, 4096), tensor(4096, dtype=torch.float32)], {}),
         "1000": ([tensor(8192, 1000), tensor(1000, dtype=torch.float32)], {}),
@@ -158,6 +181,12 @@ def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> N
     ):
         assert facts[name]["loads_16_bytes"] >= 2, name
         assert facts[name]["stores_16_bytes"] >= 2, name
+    for stem in ("rms_norm", "add_rms_norm"):
+        for case in ("128", "5120", "32768", "16384 f32", "131072", "131072 f32"):
+            assert facts[f"{stem} {case}"]["loads_16_bytes"] >= 2, (stem, case)
+            assert facts[f"{stem} {case}"]["stores_16_bytes"] >= 1, (stem, case)
+        assert facts[f"{stem} 131072"]["name"] == f"{stem}_shared_row_kernel"
+        assert facts[f"{stem} 70000 looped"]["name"] == f"{stem}_looped_kernel"
     for name in facts:
         if name.split()[0] in ("reduce_sum", "squared_norm", "column_sum") and "odd" not in name:
             assert facts[name]["loads_16_bytes"] >= 2, name

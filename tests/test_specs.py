@@ -22,6 +22,9 @@ REGISTRY = Registry()
         ("reduce_sum", {"N": 1000}, "f32", 4000, 4, 1000),
         ("squared_norm", {"N": 7}, "bf16", 14, 4, 14),
         ("column_sum", {"M": 10, "N": 3}, "bf16", 60, 12, 30),
+        # x (and r) 3*5 and w 5 elements read, out (and h) 3*5 written
+        ("rms_norm", {"M": 3, "N": 5}, "f32", 80, 60, 60),
+        ("add_rms_norm", {"M": 3, "N": 5}, "bf16", 70, 60, 75),
         # x 2*4 + w 4*3 + b 3 = 23 elements read, 2*3 written, 2*2*3*4 flops
         ("matmul_bias_relu", {"M": 2, "N": 3, "K": 4}, "bf16", 46, 12, 48),
         ("matmul_bias_relu", {"M": 1, "N": 1, "K": 0}, "f16", 2, 2, 0),

@@ -28,8 +28,8 @@ from ._checks import device_guard, rows_overlap_in_part
 from ._rms import check, inverse_rms, plan, refuse_overlap
 from ._row_exchange import gather, group_count, leave, publish, registers, scratch
 
-# (columns of a part, programs of 8 warps on a multiprocessor) by bytes an element: 64 KiB of x and r
-# on their way, without spills
+# (columns of a part, programs of 8 warps on a multiprocessor) by bytes an element: 64 KiB of x and
+# r on their way, without spills
 PARTS_OF_A_ROW = {2: (4096, 4), 4: (2048, 4)}
 
 

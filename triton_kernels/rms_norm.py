@@ -16,8 +16,8 @@ Limits: n_rows and n_cols below 2^30. Programs cannot wait for each other in the
 takes the looped form. A row whose squares overflow float32 becomes 0, NaN where x is infinite.
 
 The choice that is not obvious: w is loaded before the reduction, whose latency hides that of L2; a
-program that shares rows loads its part of w once for all of them where registers allow. VEC says which power of two
-divides the strides, EVEN_N that no column needs a mask, as in softmax.
+program that shares rows loads its part of w once for all of them where registers allow. VEC says
+which power of two divides the strides, EVEN_N that no column needs a mask, as in softmax.
 
 What the language cannot do: tiles that are not a power of two (5120 columns hold 8192 lanes), and
 exchange sums between the blocks of a cluster through their shared memory.
