@@ -6,6 +6,7 @@
 //   vLLM and Liger round first. out and h may each be exactly x or r, not each other.
 // Choice: a thread holds its float32 sums until the row's norm is known and stores h before that,
 //   so that writing is under way while the row is reduced. 16-byte packs; all loads come first.
+//   The staged form keeps x and r in shared memory and adds them twice.
 // Levers left unused: blocks that stay and keep w for many rows.
 #include "common/rms.cuh"
 #include "kernels.h"
@@ -13,10 +14,14 @@
 namespace cuda_vs_triton {
 namespace {
 
-template <typename T, int kThreadsPerRow, int kAccesses, int kRows, int kBlocks, bool kPacked>
-__global__ void __launch_bounds__(rms_block(kThreadsPerRow, kBlocks))
-    add_rms_norm_kernel(RmsArgs args) {
-  rms_registers<T, kThreadsPerRow, kAccesses, kRows, kBlocks, kPacked, true>(args);
+template <typename T, int kThreadsPerRow, int kAccesses, int kRows, bool kPacked>
+__global__ void __launch_bounds__(rms_block(kThreadsPerRow)) add_rms_norm_kernel(RmsArgs args) {
+  rms_registers<T, kThreadsPerRow, kAccesses, kRows, kPacked, true>(args);
+}
+
+template <typename T, int kThreads, int kBlocks>
+__global__ void __launch_bounds__(kThreads) add_rms_norm_staged_kernel(RmsArgs args) {
+  rms_staged<T, kThreads, kBlocks, true>(args);
 }
 
 template <typename T, bool kPacked>
@@ -25,9 +30,12 @@ __global__ void __launch_bounds__(kRmsLoopedBlock) add_rms_norm_looped_kernel(Rm
 }
 
 struct AddRmsNorm {
-  template <typename T, int kThreadsPerRow, int kAccesses, int kRows, int kBlocks, bool kPacked>
+  static constexpr bool kAdd = true;
+  template <typename T, int kThreadsPerRow, int kAccesses, int kRows, bool kPacked>
   static constexpr auto* registers =
-      add_rms_norm_kernel<T, kThreadsPerRow, kAccesses, kRows, kBlocks, kPacked>;
+      add_rms_norm_kernel<T, kThreadsPerRow, kAccesses, kRows, kPacked>;
+  template <typename T, int kThreads, int kBlocks>
+  static constexpr auto* staged = add_rms_norm_staged_kernel<T, kThreads, kBlocks>;
   template <typename T, bool kPacked>
   static constexpr auto* looped = add_rms_norm_looped_kernel<T, kPacked>;
 };

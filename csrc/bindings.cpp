@@ -317,10 +317,10 @@ string rms_config(int form, int threads_per_row, int blocks_per_row, int rows_pe
 }
 
 constexpr auto kRmsConfigs =
-    "form=1 with threads_per_row of 8 to 512 (powers of two, 16-byte packs of a row <= 8 of them, "
-    "4 up to 32 threads), form=2 with blocks_per_row of 2, 4, 8, 16 and 256 or 512 threads in each "
-    "on sm_90, form=3 without threads; rows_per_thread of 2 or 4 where a thread has one pack, 2 "
-    "where it has two";
+    "form=1 with threads_per_row of 8 to 512 (powers of two, 16-byte packs of a row <= 8 of them a "
+    "thread, 4 up to 32 threads), form=2 with blocks_per_row of 1 and, on sm_90, 2, 4, 8, 16 and "
+    "256 or 512 threads in each, or 1024 in one, form=3 without threads; rows_per_thread of 2 or 4 "
+    "where a thread has one pack, 2 where it has two";
 
 void rms_norm(const Tensor& x, const Tensor& w, const Tensor& out, double eps, int form,
               int threads_per_row, int blocks_per_row, int rows_per_thread) {
@@ -907,7 +907,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("softmax_online", &softmax_online, arg("x"), arg("out"), "softmax in two passes");
   m.def("rms_norm", &rms_norm, arg("x"), arg("w"), arg("out"), arg("eps") = 1e-6, arg("form") = 0,
         arg("threads_per_row") = 0, arg("blocks_per_row") = 0, arg("rows_per_thread") = 0,
-        "out = x * rsqrt(mean(x^2) + eps) * w; form: 1 registers, 2 cluster, 3 looped");
+        "out = x * rsqrt(mean(x^2) + eps) * w; form: 1 registers, 2 staged, 3 looped");
   m.def("add_rms_norm", &add_rms_norm, arg("x"), arg("r"), arg("w"), arg("out"), arg("h"),
         arg("eps") = 1e-6, arg("form") = 0, arg("threads_per_row") = 0, arg("blocks_per_row") = 0,
         arg("rows_per_thread") = 0, "h = x + r, out = rms_norm(h) before h is rounded");

@@ -46,8 +46,8 @@ cudaError_t softmax_online(const void* x, void* out, int64_t n_rows, int64_t n_c
 
 // out[row, :] = x[row, :] * rsqrt(mean(x[row, :]^2) + eps) * w; f32, bf16, f16; row strides as in
 // softmax; out may be exactly x. form: 1 rows in registers, of threads_per_row threads with
-// rows_per_thread rows each; 2 a row shared by a cluster of blocks_per_row blocks (sm_90); 3
-// looped.
+// rows_per_thread rows each; 2 a row staged in the shared memory of blocks_per_row blocks, a
+// cluster where more than one (sm_90); 3 looped.
 cudaError_t rms_norm(const void* x, const void* w, void* out, int64_t n_rows, int64_t n_cols,
                      int64_t x_stride, int64_t out_stride, float eps, DType dtype, int form,
                      int threads_per_row, int blocks_per_row, int rows_per_thread,

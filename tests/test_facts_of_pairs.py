@@ -137,6 +137,13 @@ CLAIMS = (
     Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
     Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
     Claim("csrc/rms_norm.cu", "a thread holds 16-byte packs", "*, true>", streams_16),
+    *(
+        Claim(f"csrc/{stem}.cu", words, f"{stem}_staged_kernel*", copies_16)
+        for stem, words in (
+            ("rms_norm", "staged (in shared memory by cp.async"),
+            ("add_rms_norm", "The staged form keeps x and r in shared memory"),
+        )
+    ),
     Claim("csrc/add_rms_norm.cu", "16-byte packs; all loads", "*, true>", streams_16),
     Claim(
         "csrc/rms_norm.cu",

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/async_copy.cuh"
 #include "common/launch.cuh"
 #include "common/merge.cuh"
 #include "common/pack.cuh"
@@ -19,7 +20,12 @@ constexpr int kRmsMinBlock = 128;     // threads a block at least: short rows ar
 constexpr int kRmsLoopedBlock = 512;  // threads of the looped form
 constexpr int kRmsElements = 16;      // element accesses a thread where rows are not aligned
 
-enum RmsForm { kRmsAuto = 0, kRmsRegisters = 1, kRmsCluster = 2, kRmsLooped = 3 };
+constexpr int kRmsSharedReserve = 1024;           // static shared memory beside a staged row
+constexpr int64_t kRmsRegisterBytes = 32 * 1024;  // of a row; wider ones are staged
+constexpr int64_t kRmsBlockBytes = 64 * 1024;     // that a block stages, given clusters
+constexpr int64_t kRmsTurnBytes = 32 * 1024;      // that 1024 threads stage of x and r in one go
+
+enum RmsForm { kRmsAuto = 0, kRmsRegisters = 1, kRmsStaged = 2, kRmsLooped = 3 };
 
 struct RmsArgs {
   const void *x, *r, *w;  // r is null without an addition
@@ -137,31 +143,48 @@ __device__ __forceinline__ float inverse_rms(float sum, const RmsArgs& args) {
   return rsqrtf(sum * args.inverse_cols + args.eps);
 }
 
-// ---- registers: rows live in registers, one read, one write ------------------------------------
-
-__host__ __device__ constexpr int rms_block(int threads_per_row, int blocks) {
-  const int threads = threads_per_row / blocks;
-  return threads < kRmsMinBlock ? kRmsMinBlock : threads;
-}
-
-// kThreadsPerRow threads share a row and have kAccesses accesses each of kRows rows. kBlocks > 1:
-// the blocks of a cluster share a row.
-template <typename T, int kThreadsPerRow, int kAccesses, int kRows, int kBlocks, bool kPacked,
-          bool kAdd>
-__device__ __forceinline__ void rms_registers(const RmsArgs& args) {
-  using A = Access<T, kPacked>;
-  constexpr int kBlock = rms_block(kThreadsPerRow, kBlocks);
-  constexpr int kThreadsHere = kThreadsPerRow / kBlocks;  // of a row, in this block
-  constexpr int kLanes = kThreadsHere < kWarpSize ? kThreadsHere : kWarpSize;
-  constexpr int kWarps = kThreadsHere / kLanes;
-  constexpr int kGroups = kBlock / kThreadsHere;  // rows that the block has side by side
-  static_assert(kRows == 1 || kWarps == 1, "one sum a thread goes through shared memory");
+// Over the kWarps warps of a row, whose lanes agree already, then over the kBlocks blocks of a
+// cluster that share it, which has called begin_rms.
+template <int kBlocks>
+__device__ __forceinline__ void begin_rms() {
 #if __CUDA_ARCH__ >= 900
   if constexpr (kBlocks > 1) cluster_arrive();  // merge_cluster waits for it
 #endif
-  const int lane = blockIdx.x % kBlocks * kThreadsHere + threadIdx.x % kThreadsHere;
+}
+
+template <int kWarps, int kBlocks, int kWarpsInBlock>
+__device__ __forceinline__ float merge_sums(float sum) {
+  if constexpr (kWarps > 1) {
+    __shared__ float of_warps[kWarpsInBlock];
+    sum = merge_warps<kWarps>(sum, of_warps, Sum());
+  }
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kBlocks > 1) {
+    __shared__ float of_blocks[kBlocks];
+    sum = merge_cluster<kBlocks>(sum, of_blocks, Sum());
+  }
+#endif
+  return sum;
+}
+
+// ---- registers: rows live in registers, one read, one write ------------------------------------
+
+__host__ __device__ constexpr int rms_block(int threads_per_row) {
+  return threads_per_row < kRmsMinBlock ? kRmsMinBlock : threads_per_row;
+}
+
+// kThreadsPerRow threads share a row and have kAccesses accesses each of kRows rows.
+template <typename T, int kThreadsPerRow, int kAccesses, int kRows, bool kPacked, bool kAdd>
+__device__ __forceinline__ void rms_registers(const RmsArgs& args) {
+  using A = Access<T, kPacked>;
+  constexpr int kBlock = rms_block(kThreadsPerRow);
+  constexpr int kLanes = kThreadsPerRow < kWarpSize ? kThreadsPerRow : kWarpSize;
+  constexpr int kWarps = kThreadsPerRow / kLanes;
+  constexpr int kGroups = kBlock / kThreadsPerRow;  // rows that the block has side by side
+  static_assert(kRows == 1 || kWarps == 1, "one sum a thread goes through shared memory");
+  const int lane = threadIdx.x % kThreadsPerRow;
   const int64_t first_row =
-      static_cast<int64_t>(blockIdx.x / kBlocks) * (kGroups * kRows) + threadIdx.x / kThreadsHere;
+      static_cast<int64_t>(blockIdx.x) * (kGroups * kRows) + threadIdx.x / kThreadsPerRow;
   const int n_accesses = static_cast<int>(args.n_cols / A::kSize);
   // Threads of rows past the end stay for the shuffles and barriers, with nothing of their own.
   const auto mine = [&](int i, int k) {
@@ -214,16 +237,7 @@ __device__ __forceinline__ void rms_registers(const RmsArgs& args) {
     }
     sums[i] = lanes_sum<kLanes>(sum);
   }
-  if constexpr (kWarps > 1) {
-    __shared__ float of_warps[kBlock / kWarpSize];
-    sums[0] = merge_warps<kWarps>(sums[0], of_warps, Sum());
-  }
-#if __CUDA_ARCH__ >= 900
-  if constexpr (kBlocks > 1) {
-    __shared__ float of_blocks[kBlocks];
-    sums[0] = merge_cluster<kBlocks>(sums[0], of_blocks, Sum());
-  }
-#endif
+  sums[0] = merge_sums<kWarps, 1, kBlock / kWarpSize>(sums[0]);
 
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
@@ -237,6 +251,80 @@ __device__ __forceinline__ void rms_registers(const RmsArgs& args) {
       kept[i][k].get_again(v);
       scale(v, rstd, weight);
       if (mine(i, k)) A::store(out_row, lane + k * kThreadsPerRow, v);
+    }
+  }
+}
+
+// ---- staged: blocks keep a row in shared memory; a thread reads back only what it copied --------
+
+// Packs of a row, or of each of two, that each thread of all blocks stages at most.
+__host__ __device__ constexpr int rms_staged_packs(int64_t n_packs, int threads_per_row) {
+  return static_cast<int>((n_packs + threads_per_row - 1) / threads_per_row);
+}
+
+template <typename T, int kThreads, int kBlocks, bool kAdd>
+__device__ __forceinline__ void rms_staged(const RmsArgs& args) {
+  extern __shared__ __align__(16) uint4 s_rows[];
+  using A = Access<T, true>;
+  constexpr int kTurn = kThreads * kBlocks;  // packs of the row between two of a thread
+  constexpr int kBatch = 4;                  // loads of w in flight a thread
+  begin_rms<kBlocks>();
+  const int n_packs = static_cast<int>(args.n_cols / A::kSize);
+  const int64_t row = blockIdx.x / kBlocks;
+  const int lane = blockIdx.x % kBlocks * kThreads + threadIdx.x;
+  const int n_mine = lane < n_packs ? (n_packs - lane - 1) / kTurn + 1 : 0;
+  const T* x_row = static_cast<const T*>(args.x) + row * args.x_stride;
+  const T* r_row = static_cast<const T*>(args.r) + row * args.r_stride;
+  T* out_row = static_cast<T*>(args.out) + row * args.out_stride;
+  T* h_row = static_cast<T*>(args.h) + row * args.h_stride;
+  uint4* x_mine = s_rows + threadIdx.x;
+  uint4* r_mine = x_mine + rms_staged_packs(n_packs, kTurn) * kThreads;
+
+  for (int i = 0; i < n_mine; ++i) {
+    const int p = lane + i * kTurn;
+    async_copy_16(shared_address(x_mine + i * kThreads), reinterpret_cast<const uint4*>(x_row) + p);
+    if constexpr (kAdd) {
+      async_copy_16(shared_address(r_mine + i * kThreads),
+                    reinterpret_cast<const uint4*>(r_row) + p);
+    }
+  }
+  async_copy_commit();
+  async_copy_wait<0>();  // a thread reads back its own packs: no barrier
+
+  const auto get = [&](int i, typename A::Values& v) {
+    Kept<T, true, kAdd> kept;
+    kept.set(x_mine[i * kThreads], kAdd ? r_mine[i * kThreads] : A::zeros());
+    kept.get(v);
+  };
+  float sum = 0.0f;
+#pragma unroll 4
+  for (int i = 0; i < n_mine; ++i) {
+    typename A::Values v;
+    get(i, v);
+    if constexpr (kAdd) A::store(h_row, lane + i * kTurn, v);
+    sum = add_squares(sum, v);
+  }
+  constexpr int kWarps = kThreads / kWarpSize;
+  const float rstd =
+      inverse_rms(merge_sums<kWarps, kBlocks, kWarps>(lanes_sum<kWarpSize>(sum)), args);
+
+  for (int first = 0; first < n_mine; first += kBatch) {
+    typename A::Raw w[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      w[k] = A::zeros();
+      if (first + k < n_mine) {
+        w[k] = A::load(static_cast<const T*>(args.w), lane + (first + k) * kTurn);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      if (first + k >= n_mine) break;
+      typename A::Values v, weight;
+      get(first + k, v);
+      A::unpack_to(w[k], weight);
+      scale(v, rstd, weight);
+      A::store(out_row, lane + (first + k) * kTurn, v);
     }
   }
 }
@@ -282,20 +370,25 @@ __device__ __forceinline__ void rms_looped(const RmsArgs& args) {
       sum = add_squares(sum, v);
     }
   }
-  __shared__ float of_warps[kWarps];
-  sum = merge_warps<kWarps>(lanes_sum<kWarpSize>(sum), of_warps, Sum());
-  const float rstd = inverse_rms(sum, args);
+  const float rstd = inverse_rms(merge_sums<kWarps, 1, kWarps>(lanes_sum<kWarpSize>(sum)), args);
 
   // h is written in this pass alone: it may be x or r, which both passes read.
   for (int64_t first = threadIdx.x; first < n_accesses; first += kBatch * kRmsLoopedBlock) {
     Kept<T, kPacked, kAdd> kept[kBatch];
     load_batch(first, kept);
+    typename A::Raw raw_w[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const int64_t p = first + k * kRmsLoopedBlock;
+      raw_w[k] = A::zeros();
+      if (p < n_accesses) raw_w[k] = A::load(w, p);
+    }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const int64_t p = first + k * kRmsLoopedBlock;
       if (p >= n_accesses) break;
       typename A::Values v, weight;
-      A::unpack_to(A::load(w, p), weight);
+      A::unpack_to(raw_w[k], weight);
       kept[k].get(v);
       if constexpr (kAdd) A::store(h_row, p, v);
       scale(v, rstd, weight);
@@ -306,14 +399,15 @@ __device__ __forceinline__ void rms_looped(const RmsArgs& args) {
 
 // ---- launchers ---------------------------------------------------------------------------------
 //
-// An Op has the member templates registers<T, kThreadsPerRow, kAccesses, kRows, kBlocks, kPacked>
-// and looped<T, kPacked>, pointers to its __global__ functions, which take RmsArgs.
+// An Op has kAdd and the member templates registers<T, kThreadsPerRow, kAccesses, kRows, kPacked>,
+// staged<T, kThreads, kBlocks> and looped<T, kPacked>, pointers to its __global__ functions, which
+// take RmsArgs.
 
 template <class Op, typename T, int kThreadsPerRow, int kAccesses, int kRows, bool kPacked = true>
 cudaError_t launch_rms_registers(const RmsArgs& args, cudaStream_t stream) {
-  constexpr int kBlock = rms_block(kThreadsPerRow, 1);
+  constexpr int kBlock = rms_block(kThreadsPerRow);
   constexpr int kRowsInBlock = kBlock / kThreadsPerRow * kRows;
-  constexpr auto* kKernel = Op::template registers<T, kThreadsPerRow, kAccesses, kRows, 1, kPacked>;
+  constexpr auto* kKernel = Op::template registers<T, kThreadsPerRow, kAccesses, kRows, kPacked>;
   const int64_t n_blocks = (args.n_rows + kRowsInBlock - 1) / kRowsInBlock;
   if (n_blocks > INT32_MAX) return cudaErrorInvalidValue;  // of a grid along x
   kKernel<<<static_cast<unsigned>(n_blocks), kBlock, 0, stream>>>(args);
@@ -382,42 +476,58 @@ cudaError_t launch_rms_elements(const RmsArgs& args, int threads, cudaStream_t s
   }
 }
 
-// kThreads threads in each of kBlocks blocks: 4 packs each, or 8 of 512.
+template <class Op>
+int64_t rms_staged_bytes(int64_t n_packs, int threads_per_row, int blocks) {
+  const int64_t packs = int64_t{rms_staged_packs(n_packs, threads_per_row)} * threads_per_row;
+  return packs / blocks * kPackBytes * (Op::kAdd ? 2 : 1);
+}
+
 template <class Op, typename T, int kThreads, int kBlocks>
-cudaError_t launch_rms_blocks(const RmsArgs& args, int64_t n_packs, cudaStream_t stream) {
-  constexpr int kThreadsPerRow = kThreads * kBlocks;
-  const int64_t n_blocks = args.n_rows * kBlocks;
-  if (n_packs <= 4 * kThreadsPerRow) {
-    constexpr auto* kKernel = Op::template registers<T, kThreadsPerRow, 4, 1, kBlocks, true>;
-    return launch_clusters<kKernel>(n_blocks, kThreads, 0, kBlocks, stream, args);
+cudaError_t launch_rms_staged(const RmsArgs& args, int64_t n_packs, int shared_limit,
+                              cudaStream_t stream) {
+  const int64_t bytes = rms_staged_bytes<Op>(n_packs, kThreads * kBlocks, kBlocks);
+  if (bytes > shared_limit) return cudaErrorInvalidValue;
+  constexpr auto* kKernel = Op::template staged<T, kThreads, kBlocks>;
+  if (cudaError_t error = allow_shared_memory<kKernel>(shared_limit); error != cudaSuccess) {
+    return error;
   }
-  if constexpr (kThreads == 512) {
-    if (n_packs <= 8 * kThreadsPerRow) {
-      constexpr auto* kKernel = Op::template registers<T, kThreadsPerRow, 8, 1, kBlocks, true>;
-      return launch_clusters<kKernel>(n_blocks, kThreads, 0, kBlocks, stream, args);
-    }
+  if constexpr (kBlocks > 1) {
+    return launch_clusters<kKernel>(args.n_rows * kBlocks, kThreads, static_cast<size_t>(bytes),
+                                    kBlocks, stream, args);
+  } else {
+    if (args.n_rows > INT32_MAX) return cudaErrorInvalidValue;  // of a grid along x
+    kKernel<<<static_cast<unsigned>(args.n_rows), kThreads, static_cast<size_t>(bytes), stream>>>(
+        args);
+    return cudaGetLastError();
   }
-  return cudaErrorInvalidValue;
 }
 
 template <class Op, typename T, int kBlocks>
-cudaError_t launch_rms_cluster(const RmsArgs& args, int64_t n_packs, int threads_per_row,
-                               cudaStream_t stream) {
+cudaError_t launch_rms_staged_threads(const RmsArgs& args, int64_t n_packs, int threads_per_row,
+                                      int shared_limit, cudaStream_t stream) {
   switch (threads_per_row) {
-    case 256 * kBlocks: return launch_rms_blocks<Op, T, 256, kBlocks>(args, n_packs, stream);
-    case 512 * kBlocks: return launch_rms_blocks<Op, T, 512, kBlocks>(args, n_packs, stream);
+    case 256 * kBlocks:
+      return launch_rms_staged<Op, T, 256, kBlocks>(args, n_packs, shared_limit, stream);
+    case 512 * kBlocks:
+      return launch_rms_staged<Op, T, 512, kBlocks>(args, n_packs, shared_limit, stream);
+    case 1024 * kBlocks:
+      if constexpr (kBlocks == 1) {
+        return launch_rms_staged<Op, T, 1024, 1>(args, n_packs, shared_limit, stream);
+      }
+      [[fallthrough]];
     default: return cudaErrorInvalidValue;
   }
 }
 
 template <class Op, typename T>
-cudaError_t launch_rms_clusters(const RmsArgs& args, int64_t n_packs, int threads_per_row,
-                                int blocks, cudaStream_t stream) {
+cudaError_t launch_rms_staged_blocks(const RmsArgs& args, int64_t n_packs, int threads, int blocks,
+                                     int limit, cudaStream_t stream) {
   switch (blocks) {
-    case 2: return launch_rms_cluster<Op, T, 2>(args, n_packs, threads_per_row, stream);
-    case 4: return launch_rms_cluster<Op, T, 4>(args, n_packs, threads_per_row, stream);
-    case 8: return launch_rms_cluster<Op, T, 8>(args, n_packs, threads_per_row, stream);
-    case 16: return launch_rms_cluster<Op, T, 16>(args, n_packs, threads_per_row, stream);
+    case 1: return launch_rms_staged_threads<Op, T, 1>(args, n_packs, threads, limit, stream);
+    case 2: return launch_rms_staged_threads<Op, T, 2>(args, n_packs, threads, limit, stream);
+    case 4: return launch_rms_staged_threads<Op, T, 4>(args, n_packs, threads, limit, stream);
+    case 8: return launch_rms_staged_threads<Op, T, 8>(args, n_packs, threads, limit, stream);
+    case 16: return launch_rms_staged_threads<Op, T, 16>(args, n_packs, threads, limit, stream);
     default: return cudaErrorInvalidValue;
   }
 }
@@ -430,12 +540,11 @@ cudaError_t launch_rms_looped(const RmsArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// Threads of a row in the register form: a pack or two each up to 64 packs, then four.
+// Threads of a row in the register form: a pack or two each, as far as a block of 512 goes.
 inline int rms_threads(int64_t n_packs) {
   if (n_packs <= 8) return 8;
-  if (n_packs <= 32) return 16;
-  int threads = 32;
-  while (threads < 512 && threads * 4 < n_packs) threads *= 2;
+  int threads = 16;
+  while (threads < 512 && threads * 2 < n_packs) threads *= 2;
   return threads;
 }
 
@@ -444,10 +553,10 @@ inline int rms_element_threads(int64_t n_cols) {
   return n_cols <= 128 * kRmsElements ? 128 : 512;
 }
 
-// Blocks of a cluster: 256 threads with 16 KB of the row in each.
-inline int rms_cluster_blocks(int64_t n_packs) {
-  int blocks = 2;
-  while (blocks < 16 && blocks * 1024 < n_packs) blocks *= 2;
+// Blocks that stage a row of `bytes`, kRmsBlockBytes each, so that an SM has three at a time.
+inline int rms_blocks(int64_t bytes) {
+  int blocks = 1;
+  while (blocks < 16 && bytes > blocks * kRmsBlockBytes) blocks *= 2;
   return blocks;
 }
 
@@ -463,41 +572,56 @@ bool rms_rows_are_packs(const RmsArgs& args) {
          aligned(args.out, args.out_stride) && aligned(args.h, args.h_stride);
 }
 
+// What the caller left open, filled in.
 template <class Op, typename T>
-cudaError_t launch_rms_of(const RmsArgs& args, RmsConfig config, cudaStream_t stream) {
+RmsConfig complete_rms(const RmsArgs& args, RmsConfig config, bool packed, bool clusters,
+                       int shared_limit) {
+  const int64_t n_packs = args.n_cols / kPackSize<T>;
+  const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
+  const int64_t staged_bytes = row_bytes * (Op::kAdd ? 2 : 1);
+  if (config.form == kRmsAuto) {
+    const bool fits = packed ? row_bytes <= kRmsRegisterBytes : args.n_cols <= 512 * kRmsElements;
+    // Blocks stage whole turns.
+    const int64_t most = packed ? (shared_limit - kRmsTurnBytes) * (clusters ? 16 : 1) : 0;
+    if (config.blocks_per_row > 1)
+      config.form = kRmsStaged;
+    else if (fits || config.threads_per_row != 0)
+      config.form = kRmsRegisters;
+    else
+      config.form = staged_bytes <= most ? kRmsStaged : kRmsLooped;
+  }
+  if (config.form == kRmsRegisters && config.threads_per_row == 0) {
+    config.threads_per_row = packed ? rms_threads(n_packs) : rms_element_threads(args.n_cols);
+  }
+  if (config.form == kRmsStaged) {
+    if (config.blocks_per_row == 0) config.blocks_per_row = clusters ? rms_blocks(staged_bytes) : 1;
+    if (config.threads_per_row == 0) {
+      config.threads_per_row = config.blocks_per_row == 1 ? 1024 : 512 * config.blocks_per_row;
+    }
+  }
+  return config;
+}
+
+template <class Op, typename T>
+cudaError_t launch_rms_of(const RmsArgs& args, const RmsConfig& given, cudaStream_t stream) {
   DeviceFacts facts;
   if (cudaError_t error = device_facts(&facts); error != cudaSuccess) return error;
   const bool packed = rms_rows_are_packs<T>(args);
   const bool clusters = packed && facts.major >= 9;
+  const int shared_limit = facts.shared_bytes - kRmsSharedReserve;
+  const RmsConfig config = complete_rms<Op, T>(args, given, packed, clusters, shared_limit);
   const int64_t n_packs = args.n_cols / kPackSize<T>;
-  if (config.form == kRmsAuto) {
-    const int64_t most = packed ? (clusters ? 2048 : 4096) : 512 * kRmsElements;
-    if (config.blocks_per_row > 1) {
-      config.form = kRmsCluster;
-    } else if (config.threads_per_row != 0 || (packed ? n_packs : args.n_cols) <= most) {
-      config.form = kRmsRegisters;
-    } else {
-      config.form = clusters && n_packs <= 16 * 512 * 8 ? kRmsCluster : kRmsLooped;
-    }
-  }
-  int threads = config.threads_per_row;
-  int blocks = config.blocks_per_row;
+  const int threads = config.threads_per_row;
+  const int blocks = config.blocks_per_row;
   const int rows = config.rows_per_thread;
   switch (config.form) {
     case kRmsRegisters:
       if (blocks > 1) return cudaErrorInvalidValue;
-      if (!packed) {
-        if (rows > 1) return cudaErrorInvalidValue;
-        return launch_rms_elements<Op, T>(
-            args, threads == 0 ? rms_element_threads(args.n_cols) : threads, stream);
-      }
-      return launch_rms_packed<Op, T>(args, n_packs, threads == 0 ? rms_threads(n_packs) : threads,
-                                      rows, stream);
-    case kRmsCluster:
-      if (!clusters || rows > 1) return cudaErrorInvalidValue;
-      if (blocks == 0) blocks = rms_cluster_blocks(n_packs);
-      if (threads == 0) threads = blocks * (n_packs > blocks * 1024 ? 512 : 256);
-      return launch_rms_clusters<Op, T>(args, n_packs, threads, blocks, stream);
+      if (packed) return launch_rms_packed<Op, T>(args, n_packs, threads, rows, stream);
+      return rows > 1 ? cudaErrorInvalidValue : launch_rms_elements<Op, T>(args, threads, stream);
+    case kRmsStaged:
+      if (!packed || rows > 1 || (blocks > 1 && !clusters)) return cudaErrorInvalidValue;
+      return launch_rms_staged_blocks<Op, T>(args, n_packs, threads, blocks, shared_limit, stream);
     case kRmsLooped:
       if (threads != 0 || blocks > 1 || rows > 1) return cudaErrorInvalidValue;
       return packed ? launch_rms_looped<Op, T, true>(args, stream)

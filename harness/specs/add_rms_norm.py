@@ -140,7 +140,7 @@ SPEC = OpSpec(
         "h.low_precision": "a single addition in 16 bits is correctly rounded already",
     },
     tuning={
-        "cuda": rms.cuda_configs,
+        "cuda": lambda case, dtype: rms.cuda_configs(case, dtype, n_inputs=2),
         "triton": lambda case, dtype: rms.triton_configs(case, dtype, _PARTS),
     },
     sweep_dim="N",

@@ -163,9 +163,9 @@ def _quack(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return rmsnorm(x, w, eps=EPS)  # type: ignore[no-any-return]
 
 
-def cuda_configs(case: Case, dtype: str) -> list[Config]:
-    """Form 1: 1 to 8 packs of 16 bytes a thread, short rows also 2 or 4 at a time. Form 2: 4 packs
-    (of 512 threads also 8) in each of 2 to 16 blocks."""
+def cuda_configs(case: Case, dtype: str, n_inputs: int = 1) -> list[Config]:
+    """Form 1: 1 to 8 packs of 16 bytes a thread, short rows also 2 or 4 at a time. Form 2: 32 to
+    128 KiB of all inputs staged by each block, up to 192 by a single one."""
     n = case.dims["N"]
     n_packs, rest = divmod(n * ITEMSIZE[dtype], 16)
     if rest or case.layout == "offset1":
@@ -181,13 +181,15 @@ def cuda_configs(case: Case, dtype: str) -> list[Config]:
         for threads in (64, 128, 256, 512)
         if threads < n_packs <= 8 * threads
     ]
-    clusters = [
+    kib = n_packs * n_inputs / 64  # staged by all blocks
+    staged = [
         {"form": 2, "threads_per_row": blocks * threads, "blocks_per_row": blocks}
-        for blocks in (2, 4, 8, 16)
-        for threads, packs in ((256, 4), (512, 4), (512, 8))
-        if n_packs >= 2048 and blocks * threads * packs // 2 < n_packs <= blocks * threads * packs
+        for blocks in (1, 2, 4, 8, 16)
+        for threads in (256, 512, 1024)
+        if (threads != 256 if blocks == 1 else threads != 1024)
+        and 32 * blocks < kib <= (192 if blocks == 1 else 128 * blocks)
     ]
-    return short + long + clusters
+    return short + long + staged
 
 
 def triton_configs(
@@ -206,8 +208,8 @@ def triton_configs(
         and 8 <= rows * width // (32 * warps) <= 32
     ]
     looped = [
-        {"BLOCK_N": block, "num_warps": 16, "num_stages": stages}
-        for block, stages in ((8192, 1), (8192, 3))
+        {"BLOCK_N": block, "num_warps": warps, "num_stages": 1}
+        for block, warps in ((8192, 16), (16384, 32))
         if width >= 65536
     ]
     shared_row = [
@@ -221,7 +223,7 @@ def triton_configs(
 # Shared rows: (columns of a part, warps, programs a multiprocessor) by bytes an element. Together
 # they hold 32 to 48 KiB of rows on a multiprocessor, and as much of the next ones.
 _PARTS = {
-    2: ((4096, 8, 4), (4096, 8, 5), (8192, 8, 2), (8192, 8, 3), (16384, 16, 1)),
+    2: ((4096, 4, 6), (4096, 8, 4), (4096, 8, 5), (8192, 8, 2), (8192, 8, 3)),
     4: ((2048, 8, 6), (4096, 8, 2), (4096, 8, 3), (8192, 16, 1)),
 }
 
