@@ -61,6 +61,25 @@ cudaError_t add_rms_norm(const void* x, const void* r, const void* w, void* out,
                          int threads_per_row, int blocks_per_row, int rows_per_thread,
                          cudaStream_t stream);
 
+// out[row, :] = (x[row, :] - mean) * rsqrt(variance + eps) * w + b; f32, bf16, f16; rows as in
+// softmax; out may be exactly x. form: 1 a row in the registers of threads_per_row threads, 2 the
+// same in blocks that stay, with the row shared by a cluster of blocks_per_row blocks (sm_90) where
+// that is more than 1, 3 looped with a second read.
+cudaError_t layer_norm(const void* x, const void* w, const void* b, void* out, int64_t n_rows,
+                       int64_t n_cols, int64_t x_stride, int64_t out_stride, float eps, DType dtype,
+                       int threads_per_row, int form, int blocks_per_row, cudaStream_t stream);
+
+// Its backward pass: dx, dw and db of dy, from the rows' mean and rstd; all contiguous, dw and db
+// in the tensors' dtype. scratch: layer_norm_backward_scratch(n_cols) floats at a 16-byte address.
+// form: 1 rows staged in shared memory, of threads_per_row threads, shared by a cluster of
+// blocks_per_row blocks (sm_90) where that is more than 1; 2 looped.
+cudaError_t layer_norm_backward(const void* dy, const void* x, const void* w, const float* mean,
+                                const float* rstd, void* dx, void* dw, void* db, int64_t n_rows,
+                                int64_t n_cols, DType dtype, float* scratch, int threads_per_row,
+                                int form, int blocks_per_row, int blocks_per_sm,
+                                cudaStream_t stream);
+int64_t layer_norm_backward_scratch(int64_t n_cols);
+
 // out[m, n] = relu(x[m, :] @ w[:, n] + b[n]); bf16 and f16; all row-major contiguous.
 cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* out, int64_t m,
                              int64_t n, int64_t k, DType dtype, int block_m, int block_n,

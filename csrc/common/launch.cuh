@@ -55,4 +55,23 @@ cudaError_t allow_shared_memory(int bytes) {
   return error;
 }
 
+// Blocks of kKernel that the current device can hold at a time; asked for once a device, so a
+// kernel has one block size and one amount of shared memory, which allow_shared_memory has allowed.
+template <auto* kKernel>
+cudaError_t resident_blocks(int threads, size_t shared_bytes, int* n_blocks) {
+  static std::atomic<int> known[kMaxDevices];
+  int device = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (device < kMaxDevices && (*n_blocks = known[device].load()) != 0) return cudaSuccess;
+  DeviceFacts facts;
+  if (cudaError_t error = device_facts(&facts); error != cudaSuccess) return error;
+  int per_sm = 0;
+  const cudaError_t error =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kKernel, threads, shared_bytes);
+  if (error != cudaSuccess) return error;
+  *n_blocks = facts.n_sms * (per_sm > 1 ? per_sm : 1);
+  if (device < kMaxDevices) known[device].store(*n_blocks);
+  return cudaSuccess;
+}
+
 }  // namespace cuda_vs_triton

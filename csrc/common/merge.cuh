@@ -7,8 +7,10 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 
+#include "common/launch.cuh"
 #include "common/reduce.cuh"
 
 namespace cuda_vs_triton {
@@ -64,9 +66,10 @@ __device__ __forceinline__ void cluster_wait() {
 }
 
 // Over the kBlocks blocks of a cluster, whose threads agree already. `slots` is shared memory with
-// kBlocks entries at the same place in every block, written once per launch. The caller has called
-// cluster_arrive() at the start of the kernel: nobody may write to a block that has not begun.
-// After the second barrier a block touches its own memory only, so it may end before the others.
+// kBlocks entries at the same place in every block. The caller has called cluster_arrive() at the
+// start of the kernel: nobody may write to a block that has not begun. After the second barrier a
+// block touches its own memory only, so it may end before the others. A caller that merges again
+// calls cluster_arrive() after each merge but the last: nobody may write what is still being read.
 template <int kBlocks, typename Value, typename Merge>
 __device__ __forceinline__ Value merge_cluster(Value mine, Value* slots, Merge merge) {
   constexpr int kWords = sizeof(Value) / 4;
@@ -91,30 +94,56 @@ __device__ __forceinline__ Value merge_cluster(Value mine, Value* slots, Merge m
 
 #endif
 
-// Launches kKernel with a cluster of `blocks` along x; more than 8 is what Hopper calls
-// non-portable and allows all the same. cudaErrorInvalidValue where the GPU has no clusters.
-template <auto* kKernel, typename... Args>
-cudaError_t launch_clusters(int64_t n_blocks, int threads, size_t shared_bytes, int blocks,
-                            cudaStream_t stream, Args... args) {
-  if (n_blocks > INT32_MAX) return cudaErrorInvalidValue;  // of a grid along x
-  if (blocks > 8) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    if (error != cudaSuccess) return error;
-  }
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(blocks);
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
+inline cudaLaunchConfig_t cluster_config(int64_t n_blocks, int threads, size_t shared_bytes,
+                                         int blocks, cudaLaunchAttribute* cluster) {
+  cluster->id = cudaLaunchAttributeClusterDimension;
+  cluster->val.clusterDim.x = static_cast<unsigned>(blocks);
+  cluster->val.clusterDim.y = 1;
+  cluster->val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(n_blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &cluster;
+  config.attrs = cluster;
   config.numAttrs = 1;
+  return config;
+}
+
+// More than 8 blocks is what Hopper calls non-portable and allows all the same.
+template <auto* kKernel>
+cudaError_t allow_cluster(int blocks) {
+  if (blocks <= 8) return cudaSuccess;
+  return cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+}
+
+// Launches kKernel with a cluster of `blocks` along x. cudaErrorInvalidValue where the GPU has no
+// clusters.
+template <auto* kKernel, typename... Args>
+cudaError_t launch_clusters(int64_t n_blocks, int threads, size_t shared_bytes, int blocks,
+                            cudaStream_t stream, Args... args) {
+  if (n_blocks > INT32_MAX) return cudaErrorInvalidValue;  // of a grid along x
+  if (cudaError_t error = allow_cluster<kKernel>(blocks); error != cudaSuccess) return error;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config = cluster_config(n_blocks, threads, shared_bytes, blocks, &cluster);
+  config.stream = stream;
   return cudaLaunchKernelEx(&config, kKernel, args...);
+}
+
+// Clusters of kKernel that the current device can hold at a time, otherwise as resident_blocks.
+template <auto* kKernel>
+cudaError_t resident_clusters(int threads, size_t shared_bytes, int blocks, int* n_clusters) {
+  static std::atomic<int> known[kMaxDevices];
+  int device = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (device < kMaxDevices && (*n_clusters = known[device].load()) != 0) return cudaSuccess;
+  if (cudaError_t error = allow_cluster<kKernel>(blocks); error != cudaSuccess) return error;
+  cudaLaunchAttribute cluster;
+  const cudaLaunchConfig_t config = cluster_config(blocks, threads, shared_bytes, blocks, &cluster);
+  const cudaError_t error = cudaOccupancyMaxActiveClusters(n_clusters, kKernel, &config);
+  if (error != cudaSuccess) return error;
+  if (*n_clusters == 0) return cudaErrorInvalidValue;
+  if (device < kMaxDevices) known[device].store(*n_clusters);
+  return cudaSuccess;
 }
 
 }  // namespace cuda_vs_triton
