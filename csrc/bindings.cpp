@@ -284,29 +284,31 @@ void softmax_online(const Tensor& x, const Tensor& out) {
                                        x.stride(0), out.stride(0), dtype_of(x), launch.stream));
 }
 
-// What rms_norm and add_rms_norm ask of their tensors: rows like x's, one weight a column, outputs
+void check_one_a_column(const char* op, const Arg& a, const Arg& x) {
+  if (a.tensor.size(0) != x.tensor.size(1)) {
+    throw py::value_error(start(op, a.name) + "has shape " + text(a.tensor, "shape") +
+                          ", wanted (" + to_string(x.tensor.size(1)) + ",) like " + x.name +
+                          "'s columns; pass " + a.name + " as " + a.shape_word);
+  }
+}
+
+// What the norms ask of their tensors: rows like x's, parameters with one element a column, outputs
 // that are exactly an input of rows or share nothing.
-void check_rms(const char* op, Args inputs, const Arg& w, Args outputs) {
+void check_norm(const char* op, Args inputs, Args parameters, Args outputs) {
   const Arg& x = *inputs.begin();
   for (const Args& rows : {inputs, outputs}) {
     for (const Arg& a : rows) check_same_shape(op, a, x);
   }
-  if (w.tensor.size(0) != x.tensor.size(1)) {
-    throw py::value_error(start(op, "w") + "has shape " + text(w.tensor, "shape") + ", wanted (" +
-                          to_string(x.tensor.size(1)) + ",) like x's columns; pass w as [cols]");
-  }
+  for (const Arg& a : parameters) check_one_a_column(op, a, x);
   for (const Args& rows : {inputs, outputs}) {
     for (const Arg& a : rows) check_rows(op, a);
   }
-  if (w.tensor.numel() > 1 && w.tensor.stride(0) != 1) {
-    throw py::value_error(start(op, "w") + "has stride " + to_string(w.tensor.stride(0)) +
-                          ", wanted 1; pass w.contiguous()");
-  }
+  for (const Arg& a : parameters) check_adjacent(op, a);
   for (const Arg& out : outputs) {
     for (const Arg& a : inputs) {
       if (rows_overlap_in_part(a.tensor, out.tensor)) refuse_partial_overlap(op, a.name, out.name);
     }
-    check_no_overlap(op, out, w);
+    for (const Arg& a : parameters) check_no_overlap(op, out, a);
   }
 }
 
@@ -329,7 +331,7 @@ void rms_norm(const Tensor& x, const Tensor& w, const Tensor& out, double eps, i
       {"x", x, "[rows, cols]", 2}, {"w", w, "[cols]", 1}, {"out", out, "[rows, cols]", 2}};
   check_common(op, {args[0], args[1], args[2]}, {at::kFloat, at::kBFloat16, at::kHalf},
                "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
-  check_rms(op, {args[0]}, args[1], {args[2]});
+  check_norm(op, {args[0]}, {args[1]}, {args[2]});
   Launch launch(x);
   check_launch(op,
                cvt::rms_norm(x.data_ptr(), w.data_ptr(), out.data_ptr(), x.size(0), x.size(1),
@@ -350,7 +352,7 @@ void add_rms_norm(const Tensor& x, const Tensor& r, const Tensor& w, const Tenso
   check_common(op, {args[0], args[1], args[2], args[3], args[4]},
                {at::kFloat, at::kBFloat16, at::kHalf},
                "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
-  check_rms(op, {args[0], args[1]}, args[2], {args[3], args[4]});
+  check_norm(op, {args[0], args[1]}, {args[2]}, {args[3], args[4]});
   if (out.data_ptr() == h.data_ptr() || rows_overlap_in_part(out, h)) {
     check_no_overlap(op, args[4], args[3]);
   }
@@ -362,6 +364,90 @@ void add_rms_norm(const Tensor& x, const Tensor& r, const Tensor& w, const Tenso
                         static_cast<float>(eps), dtype_of(x), form, threads_per_row, blocks_per_row,
                         rows_per_thread, launch.stream),
       rms_config(form, threads_per_row, blocks_per_row, rows_per_thread), kRmsConfigs);
+}
+
+void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& out, double eps,
+                int threads_per_row, int form, int blocks_per_row) {
+  constexpr auto op = "layer_norm";
+  const Arg args[] = {{"x", x, "[rows, cols]", 2},
+                      {"w", w, "[cols]", 1},
+                      {"b", b, "[cols]", 1},
+                      {"out", out, "[rows, cols]", 2}};
+  check_common(op, {args[0], args[1], args[2], args[3]}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  check_norm(op, {args[0]}, {args[1], args[2]}, {args[3]});
+  Launch launch(x);
+  check_launch(
+      op,
+      cvt::layer_norm(x.data_ptr(), w.data_ptr(), b.data_ptr(), out.data_ptr(), x.size(0),
+                      x.size(1), x.stride(0), out.stride(0), static_cast<float>(eps), dtype_of(x),
+                      threads_per_row, form, blocks_per_row, launch.stream),
+      "threads_per_row=" + to_string(threads_per_row) + ", form=" + to_string(form) +
+          ", blocks_per_row=" + to_string(blocks_per_row),
+      "form=1 with threads_per_row of 8 to 512 (powers of two, 16-byte packs of a row <= 4 "
+      "of them, 8 of 512), form=2 with blocks_per_row of 1, 2, 4, 8, 16 and 256 or 512 "
+      "threads in each (on sm_90 where there are several), form=3 without threads");
+}
+
+// Floats for a launch on x's device and `launch`'s stream that need no values: kept, and larger
+// where a launch asks for more. A captured launch has memory of its own, which belongs to the
+// graph.
+Tensor float_scratch(const Tensor& x, const Launch& launch, int64_t n_floats) {
+  const auto allocate = [&] { return at::empty({n_floats}, x.options().dtype(at::kFloat)); };
+  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
+    return allocate();
+  }
+  // Never destroyed: at exit the driver may be gone before it. The GIL guards it.
+  static auto* kept = new std::map<std::pair<int, cudaStream_t>, Tensor>;
+  Tensor& mine = (*kept)[{x.device().index(), launch.stream}];
+  if (!mine.defined() || mine.numel() < n_floats) mine = allocate();
+  return mine;
+}
+
+void layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& mean,
+                         const Tensor& rstd, const Tensor& out, const Tensor& dw, const Tensor& db,
+                         int threads_per_row, int form, int blocks_per_row, int blocks_per_sm) {
+  constexpr auto op = "layer_norm_backward";
+  constexpr int kInputs = 5, kTensors = 8;
+  const Arg args[] = {{"dy", dy, "[rows, cols]", 2},
+                      {"x", x, "[rows, cols]", 2},
+                      {"w", w, "[cols]", 1},
+                      {"mean", mean, "[rows]", 1, at::kFloat},
+                      {"rstd", rstd, "[rows]", 1, at::kFloat},
+                      {"out", out, "[rows, cols]", 2},
+                      {"dw", dw, "[cols]", 1},
+                      {"db", db, "[cols]", 1}};
+  check_common(op, {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7]},
+               {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  for (const Arg* a : {&args[1], &args[5]}) check_same_shape(op, *a, args[0]);
+  for (const Arg* a : {&args[2], &args[6], &args[7]}) check_one_a_column(op, *a, args[0]);
+  for (const Arg* a : {&args[3], &args[4]}) {
+    if (a->tensor.size(0) != dy.size(0)) {
+      throw py::value_error(start(op, a->name) + "has shape " + text(a->tensor, "shape") +
+                            ", wanted (" + to_string(dy.size(0)) + ",) like dy's rows; pass " +
+                            a->name + " as " + a->shape_word);
+    }
+  }
+  for (const Arg& a : args) check_contiguous(op, a);
+  for (int i = kInputs; i < kTensors; ++i) {
+    for (int j = 0; j < i; ++j) check_no_overlap(op, args[i], args[j]);
+  }
+  Launch launch(x);
+  const Tensor scratch = float_scratch(x, launch, cvt::layer_norm_backward_scratch(x.size(1)));
+  const auto floats = [](const Tensor& t) { return static_cast<float*>(t.data_ptr()); };
+  check_launch(
+      op,
+      cvt::layer_norm_backward(dy.data_ptr(), x.data_ptr(), w.data_ptr(), floats(mean),
+                               floats(rstd), out.data_ptr(), dw.data_ptr(), db.data_ptr(),
+                               x.size(0), x.size(1), dtype_of(x), floats(scratch), threads_per_row,
+                               form, blocks_per_row, blocks_per_sm, launch.stream),
+      "threads_per_row=" + to_string(threads_per_row) + ", form=" + to_string(form) +
+          ", blocks_per_row=" + to_string(blocks_per_row) +
+          ", blocks_per_sm=" + to_string(blocks_per_sm),
+      "form=1 with threads_per_row of 32, 128, 256, 512 (16-byte packs of a row <= 4 of "
+      "them) or blocks_per_row of 2, 4, 8 and 256 or 512 threads in each on sm_90, form=2 "
+      "without any");
 }
 
 void matmul_bias_relu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& out,
@@ -911,6 +997,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("add_rms_norm", &add_rms_norm, arg("x"), arg("r"), arg("w"), arg("out"), arg("h"),
         arg("eps") = 1e-6, arg("form") = 0, arg("threads_per_row") = 0, arg("blocks_per_row") = 0,
         arg("rows_per_thread") = 0, "h = x + r, out = rms_norm(h) before h is rounded");
+  m.def("layer_norm", &layer_norm, arg("x"), arg("w"), arg("b"), arg("out"), arg("eps") = 1e-5,
+        arg("threads_per_row") = 0, arg("form") = 0, arg("blocks_per_row") = 0,
+        "out = (x - mean) / root of the variance * w + b; form: 1 registers, 2 resident, 3 looped");
+  m.def("layer_norm_backward", &layer_norm_backward, arg("dy"), arg("x"), arg("w"), arg("mean"),
+        arg("rstd"), arg("out"), arg("dw"), arg("db"), arg("threads_per_row") = 0, arg("form") = 0,
+        arg("blocks_per_row") = 0, arg("blocks_per_sm") = 0,
+        "out, dw, db = gradients of layer_norm's x, w, b; form: 1 staged, 2 looped");
   m.def("matmul_bias_relu", &matmul_bias_relu, arg("x"), arg("w"), arg("b"), arg("out"),
         arg("block_m") = 0, arg("block_n") = 0, arg("block_k") = 0, arg("stages") = 0,
         "out = relu(x @ w + b)");

@@ -324,6 +324,10 @@ template <typename T, int kBlocks>
 cudaError_t launch_resident_blocks(const Args& args, int64_t n_packs, int threads,
                                    cudaStream_t stream) {
   const int64_t packs = (n_packs + kBlocks - 1) / kBlocks;  // of a block
+  if constexpr (kBlocks == 1) {
+    if (threads == 128 && packs <= 512) return launch_resident<T, 128, 4, 1>(args, stream);
+    if (threads == 256 && packs <= 512) return launch_resident<T, 256, 2, 1>(args, stream);
+  }
   if (threads == 256 && packs <= 1024) return launch_resident<T, 256, 4, kBlocks>(args, stream);
   if (threads == 512 && packs <= 1024) return launch_resident<T, 512, 2, kBlocks>(args, stream);
   if (threads == 512 && packs <= 2048) return launch_resident<T, 512, 4, kBlocks>(args, stream);

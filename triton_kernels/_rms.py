@@ -1,4 +1,5 @@
-"""What rms_norm and add_rms_norm share: the root mean square, refusals, the choice of a form."""
+"""What rms_norm and add_rms_norm share: the root mean square; and with layer_norm: refusals and the
+choice of a form."""
 
 import dataclasses
 import math
@@ -33,23 +34,36 @@ def inverse_rms(square_sum, inverse_cols, eps):
 
 
 def check(
-    op: str, inputs: dict[str, torch.Tensor], w: torch.Tensor, outputs: dict[str, torch.Tensor]
+    op: str,
+    inputs: dict[str, torch.Tensor],
+    parameters: dict[str, torch.Tensor],
+    outputs: dict[str, torch.Tensor],
 ) -> None:
-    """Refuse what the kernels would get wrong. Inputs and outputs have rows; x is the first."""
-    layouts = dict.fromkeys(inputs, ROWS) | {"w": WEIGHTS} | dict.fromkeys(outputs, ROWS)
-    require_tensors(op, DTYPES, layouts, (*inputs.values(), w, *outputs.values()))
+    """Refuse what the kernels would get wrong. Inputs and outputs have rows, x is the first;
+    parameters have one element a column."""
+    layouts = (
+        dict.fromkeys(inputs, ROWS)
+        | dict.fromkeys(parameters, WEIGHTS)
+        | dict.fromkeys(outputs, ROWS)
+    )
+    tensors = (*inputs.values(), *parameters.values(), *outputs.values())
+    require_tensors(op, DTYPES, layouts, tensors)
     rows = inputs | outputs
     require_same_shape(op, **rows)
     n_rows, n_cols = inputs["x"].shape
-    if w.shape[0] != n_cols:
-        raise ValueError(
-            f"{op}: w has shape {tuple(w.shape)}, wanted ({n_cols},) like x's columns; "
-            "pass w as [cols]"
-        )
+    for name, tensor in parameters.items():
+        if tensor.shape[0] != n_cols:
+            raise ValueError(
+                f"{op}: {name} has shape {tuple(tensor.shape)}, wanted ({n_cols},) like x's "
+                f"columns; pass {name} as {WEIGHTS}"
+            )
     require_extents_below(op, MAX_EXTENT, rows=n_rows, cols=n_cols)
     require_rows(op, **rows)
-    if n_cols > 1 and w.stride(0) != 1:
-        raise ValueError(f"{op}: w has stride {w.stride(0)}, wanted 1; pass w.contiguous()")
+    for name, tensor in parameters.items():
+        if n_cols > 1 and tensor.stride(0) != 1:
+            raise ValueError(
+                f"{op}: {name} has stride {tensor.stride(0)}, wanted 1; pass {name}.contiguous()"
+            )
     for out, written in outputs.items():
         for name, tensor in inputs.items():
             if rows_overlap_in_part(tensor, written):
@@ -57,8 +71,9 @@ def check(
                     f"{op}: {out} overlaps {name} in part, wanted the same memory or none "
                     f"shared; pass a fresh {out}"
                 )
-        if ranges_overlap(written, w):
-            refuse_overlap(op, out, "w")
+        for name, tensor in parameters.items():
+            if ranges_overlap(written, tensor):
+                refuse_overlap(op, out, name)
 
 
 def refuse_overlap(op: str, out: str, name: str) -> None:

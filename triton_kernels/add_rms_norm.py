@@ -219,7 +219,7 @@ def add_rms_norm(
     one row a program; num_stages is its prefetch depth and has no effect otherwise. Raises
     TypeError or ValueError for anything else.
     """
-    check("add_rms_norm", {"x": x, "r": r}, w, {"out": out, "h": h})
+    check("add_rms_norm", {"x": x, "r": r}, {"w": w}, {"out": out, "h": h})
     if x.numel() == 0:
         return
     if out.data_ptr() == h.data_ptr() or rows_overlap_in_part(out, h):

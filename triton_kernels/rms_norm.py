@@ -186,7 +186,7 @@ def rms_norm(
     BLOCK_N under cols asks for the looped form, which has one row a program; num_stages is its
     prefetch depth and has no effect otherwise. Raises TypeError or ValueError for anything else.
     """
-    check("rms_norm", {"x": x}, w, {"out": out})
+    check("rms_norm", {"x": x}, {"w": w}, {"out": out})
     if x.numel() == 0:
         return
     n_rows, n_cols = x.shape

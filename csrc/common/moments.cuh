@@ -25,10 +25,10 @@ struct MergeMoments {
     const float gap = __fsub_rn(__fmul_rn(a.sum, inverse(a.n)), __fmul_rn(b.sum, inverse(b.n)));
     const float n = a.n + b.n;
     const float weight = a.n * b.n * inverse(n);
-    return {n, a.sum + b.sum, fmaf(gap * gap, weight, a.distances + b.distances)};
+    const float between = weight > 0.0f ? gap * gap * weight : 0.0f;  // an infinite gap to nothing
+    return {n, a.sum + b.sum, a.distances + b.distances + between};
   }
 };
-
 template <typename T>
 __device__ __forceinline__ float sum_in_pack(const uint4& raw) {
   float v[kPackSize<T>];
