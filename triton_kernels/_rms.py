@@ -101,11 +101,15 @@ def plan(
     block: int | None,
     resident: int | None,
     num_warps: int | None,
+    one_read_bytes: int = MAX_ONE_READ_BYTES,
+    part_warps: int = 8,
+    part_resident: int = 3,
 ) -> Plan:
     """The configuration of a launch, what the caller left open filled in.
 
-    `rows_of` are the tensors with rows, x first; a program's part of a shared row is `part_bytes`
-    of x.
+    `rows_of` are the tensors with rows, x first. A row of up to `one_read_bytes` has one program;
+    the part of a wider one is `part_bytes` of x, with `part_warps` warps and `part_resident`
+    programs a multiprocessor.
     """
     x = rows_of[0]
     n_rows, n_cols = x.shape
@@ -115,14 +119,14 @@ def plan(
     vec = math.gcd(n_cols, *strides, 16 // item)
     if block is None:
         width = 1 << (n_cols - 1).bit_length()  # triton.next_power_of_2 takes 1.6 us of host time
-        if width * item <= MAX_ONE_READ_BYTES:
+        if width * item <= one_read_bytes:
             block = width
         elif vec * item == 16 and n_cols <= MAX_SHARED_ROW_COLS and can_wait(x):
-            block, resident = part_bytes // item, resident or 3
+            block, resident = part_bytes // item, resident or part_resident
         else:
             block = PIECE_BYTES // item
     if resident and can_wait(x):
-        return Plan(block, resident, 1, num_warps or 8, strides, vec)
+        return Plan(block, resident, 1, num_warps or part_warps, strides, vec)
     if block >= n_cols and rows is None:
         rows = max(1, 2048 // block)
     # 16 elements a thread: two 16-byte loads of x in flight for bf16

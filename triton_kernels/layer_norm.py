@@ -34,6 +34,7 @@ from ._checks import device_guard
 from ._rms import check, plan
 from ._row_exchange import gather, group_count, leave, publish, registers, scratch
 
+MAX_ONE_READ_COLS = 16384  # beyond that registers spill
 PART_BYTES = 16384  # 16 columns of 16 bits a thread of 16 warps
 LANE_COLS = tl.constexpr(8)  # columns a lane reads at once: 16 bytes of 16 bits, 32 of f32
 
@@ -232,15 +233,16 @@ def layer_norm(
     if x.numel() == 0:
         return
     n_rows, n_cols = x.shape
-    if (
-        num_warps is None
-        and BLOCK_N is None
-        and RESIDENT is None
-        and n_cols * x.element_size() > 65536
-    ):
-        num_warps = 16
     form = plan(
-        (x, out), PART_BYTES, rows=ROWS, block=BLOCK_N, resident=RESIDENT, num_warps=num_warps
+        (x, out),
+        PART_BYTES,
+        rows=ROWS,
+        block=BLOCK_N,
+        resident=RESIDENT,
+        num_warps=num_warps,
+        one_read_bytes=MAX_ONE_READ_COLS * x.element_size(),
+        part_warps=16,
+        part_resident=2,
     )
     meta = {"BLOCK_N": form.block, "VEC": form.vec, "num_warps": form.num_warps}
     with device_guard(x):

@@ -54,7 +54,7 @@ LAYOUTS = {
 OWN_DTYPES = {"mean": torch.float32, "rstd": torch.float32}
 TILE = 4096  # elements that a program has at a time: 16 a thread of 8 warps
 MAX_ONE_PROGRAM_COLS = 8192
-PART_COLS = 4096  # of a shared row
+PART_BYTES = 8192  # of a shared row of x, and as much of dy
 LOOPED_COLS = 4096
 COLUMNS_M, COLUMNS_N = 16, 128  # of a program that walks columns
 MAX_COLUMN_SUMS = 1 << 22  # columns times partial rows: 32 MB of dw and db
@@ -447,7 +447,7 @@ def layer_norm_backward(
     VEC = math.gcd(n_cols, 16 // x.element_size())
     if BLOCK_N is None:
         width = 1 << (n_cols - 1).bit_length()
-        BLOCK_N = width if width <= MAX_ONE_PROGRAM_COLS else PART_COLS
+        BLOCK_N = width if width <= MAX_ONE_PROGRAM_COLS else PART_BYTES // x.element_size()
     with device_guard(x):
         if n_rows == 0:
             partials = partials_for(x, 1, n_cols)[0], 0, n_cols

@@ -239,7 +239,9 @@ def _triton_configs(case: Case, dtype: str) -> list[Config]:
     shared_row = [
         {"BLOCK_N": block, "num_warps": warps, "RESIDENT": resident}
         for block, warps, resident in ((2048, 8, 2), (4096, 8, 2), (4096, 16, 1), (8192, 16, 1))
-        if width >= 8192 and block < width <= 64 * block and block * ITEMSIZE[dtype] <= 16384
+        if width >= 8192 and block < width <= 64 * block
+        # 16 columns of 16 bits or 8 of f32 a thread
+        if block * ITEMSIZE[dtype] <= 32 * 32 * warps
     ]
     return alone + shared_row
 
