@@ -495,7 +495,64 @@ def _movement_refusals() -> Iterator[Refusal]:
     yield Refusal(op, "sin in out", angles_in_out, f"{op}: out overlaps sin, wanted no")
 
 
+def _norm_refusals() -> Iterator[Refusal]:
+    op, norm = "layer_norm", (R, (6,), (6,), R)
+    yield Refusal(op, "x of float64", _at(0, _double, *norm), f"{op}: x has dtype", TypeError)
+    yield Refusal(op, "b of float64", _at(2, _double, *norm), f"{op}: b has dtype", TypeError)
+    yield Refusal(op, "w as a row", _at(1, lambda t: t[None], *norm), f"{op}: w has 2 dim")
+    yield Refusal(op, "a short out", _at(3, lambda t: t[:7], *norm), f"{op}: out has shape")
+    yield Refusal(op, "a short b", _at(2, lambda t: t[:5], *norm), f"{op}: b has shape (5,), want")
+    turned = ((6, 8), *norm[1:])
+    yield Refusal(op, "transposed", _at(0, lambda t: t.t(), *turned), f"{op}: x has last-dim")
+    strided = (R, (6,), (12,), R)
+    yield Refusal(op, "strided b", _at(2, lambda t: t[::2], *strided), f"{op}: b has stride 2")
+
+    def in_part(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        storage = normal((9, 6), dtype, device)
+        w, b = (normal((6,), dtype, device, i) for i in range(2))
+        return storage[:8], w, b, storage[1:]
+
+    yield Refusal(op, "overlap", in_part, f"{op}: out overlaps x in part")
+
+    def bias_in_out(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        x, w, out = (normal(shape, dtype, device) for shape in (R, (6,), R))
+        return x, w, out[0], out
+
+    yield Refusal(op, "b in out", bias_in_out, f"{op}: out overlaps b, wanted no")
+
+    op = "layer_norm_backward"
+
+    def gradients(
+        bad: Callable[[list[torch.Tensor]], None],
+    ) -> Callable[[str, str], tuple[torch.Tensor, ...]]:
+        def arguments(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+            dtypes = [dtype] * 3 + ["f32"] * 2 + [dtype] * 3
+            shapes = (R, R, (6,), (8,), (8,), R, (6,), (6,))
+            tensors = [normal(s, d, device) for s, d in zip(shapes, dtypes, strict=True)]
+            bad(tensors)
+            return tuple(tensors)
+
+        return arguments
+
+    calls = (
+        ("dy of float64", _replace(0, _double), "dy has dtype", TypeError),
+        ("x of float64", _replace(1, _double), "x has dtype", TypeError),
+        ("mean of float64", _replace(3, _double), "mean has dtype", TypeError),
+        ("rstd as a column", _replace(4, lambda t: t[:, None]), "rstd has 2 dim", ValueError),
+        ("a short x", _replace(1, lambda t: t[:7]), "x has shape (7, 6)", ValueError),
+        ("a short w", _replace(2, lambda t: t[:5]), "w has shape (5,), wanted (6,)", ValueError),
+        ("a short mean", _replace(3, lambda t: t[:7]), "mean has shape (7,), wanted", ValueError),
+        ("a short db", _replace(7, lambda t: t[:5]), "db has shape (5,), wanted (6,)", ValueError),
+        ("rstd of one", _replace(4, lambda t: t[:1].expand(8)), "rstd is not contig", ValueError),
+        ("out in dy", lambda ts: ts.__setitem__(5, ts[0]), "out overlaps dy, wanted", ValueError),
+        ("db in dw", lambda ts: ts.__setitem__(7, ts[6]), "db overlaps dw, wanted", ValueError),
+    )
+    for name, bad, text, error in calls:
+        yield Refusal(op, name, gradients(bad), f"{op}: {text}", error)
+
+
 REFUSALS = (
+    *_norm_refusals(),
     *_refusals(),
     *_movement_refusals(),
     *_optimizer_refusals(),

@@ -37,6 +37,8 @@ EXPECTED_SASS = {
     "matmul_bias_relu": (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
     "transpose": (r"LDG\.E\.128", r"STG\.E\.128", r"STS\.128", r"LDS\.128", r"PRMT"),
     "rope": (r"LDG\.E\.128", r"STG\.E\.128"),
+    "layer_norm": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
+    "layer_norm_backward": (r"LDGSTS\.E[.\w]*\.128", r"LDS\.128", r"STG\.E[.\w]*\.128"),
 }
 
 

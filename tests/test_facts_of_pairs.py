@@ -185,6 +185,37 @@ CLAIMS = (
         "16384x16384 *",
         streams_16,
     ),
+    Claim("csrc/layer_norm.cu", "registers (one row a group", "layer_norm_kernel*", streams_16),
+    Claim(
+        "csrc/layer_norm.cu",
+        "keep w and b in shared memory and load the next row",
+        "layer_norm_resident_kernel*",
+        lambda c: copies_16(c) and streams_16(c),
+    ),
+    Claim(
+        "csrc/layer_norm.cu",
+        "Rows that are not 16-byte aligned take element accesses",
+        "layer_norm_looped_kernel*, false>",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim(
+        "csrc/layer_norm_backward.cu",
+        "x and dy of the next rows travel by cp.async",
+        "layer_norm_backward_kernel*",
+        lambda c: copies_16(c) and 16 in c.stores,
+    ),
+    Claim(
+        "triton_kernels/layer_norm.py",
+        "VEC says which power of two divides the strides",
+        "*",
+        streams_16,
+    ),
+    Claim(
+        "triton_kernels/layer_norm_backward.py",
+        "VEC says which power of two divides n_cols",
+        "*",
+        lambda c: 16 in c.loads or copies_16(c),
+    ),
     Claim("csrc/rope.cu", "owns one pack of 16 bytes of cos and of sin", "*, true>", streams_16),
     Claim("triton_kernels/rope.py", "accesses stay 16 bytes wide", "*", streams_16),
 )

@@ -112,12 +112,13 @@ def test_softmax_keeps_nan_and_infinity_like_torch(side, dtype):
     torch.testing.assert_close(problem.out.double()[finite], want[finite], rtol=1e-2, atol=1e-6)
 
 
+@pytest.mark.parametrize("stem", ["softmax", "layer_norm", "layer_norm_backward"])
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
-@pytest.mark.parametrize("n_cols", [40000, 131072])
-def test_softmax_candidates_are_right_on_wide_rows(side, dtype, n_cols):
+@pytest.mark.parametrize("n_cols", [4096, 40000, 131072])
+def test_candidates_are_right_on_wide_rows(stem, side, dtype, n_cols):
     """More rows than groups of programs or clusters; 40000 columns leave the last part short."""
-    spec = REGISTRY.spec("softmax")
+    spec = REGISTRY.spec(stem)
     case = Case({"M": 300, "N": n_cols})
     problem = Problem(spec, case, dtype, "cuda", 3)
     for config in ({}, *spec.tuning[side](case, dtype)):

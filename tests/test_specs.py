@@ -32,6 +32,10 @@ REGISTRY = Registry()
         ("quant_fp8_token", {"M": 3, "N": 256}, "f16", 1536, 780, 1536),
         ("transpose", {"M": 3, "N": 5}, "f32", 60, 60, 0),
         ("transpose", {"M": 3, "N": 5}, "i8", 15, 15, 0),
+        # 3*5 elements and 2*5 parameters read
+        ("layer_norm", {"M": 3, "N": 5}, "bf16", 50, 30, 120),
+        # 2*3*5 + 5 elements and 2*3 floats read, 3*5 + 2*5 elements written
+        ("layer_norm_backward", {"M": 3, "N": 5}, "bf16", 94, 50, 195),
         # x 2*3*4 + cos and sin 2*2 each = 32 elements read
         ("rope", {"T": 2, "H": 3, "D": 4}, "bf16", 64, 48, 72),
     ],
@@ -74,6 +78,19 @@ def test_reference_by_hand():
         "b": torch.tensor([0.5, 0.5]),
     }
     assert matmul.reference(t).tolist() == [[11.5, 0.0]]
+    # mean 2, variance 1
+    t = {"x": torch.tensor([[1.0, 3.0]]), "w": torch.tensor([2.0, 3.0]), "b": torch.ones(2)}
+    norm = REGISTRY.spec("layer_norm").reference(t)
+    assert norm.tolist()[0] == pytest.approx([-1.0, 4.0], abs=1e-4)
+    # xhat is (-1, 1), w dy (2, 6): means 4 of it and 2 of its product with xhat
+    t = {"dy": torch.tensor([[1.0, 2.0]]), "x": t["x"], "w": t["w"]} | {
+        "mean": torch.tensor([2.0]),
+        "rstd": torch.tensor([1.0]),
+    }
+    gradients = [
+        output.reference(t).tolist() for output in REGISTRY.spec("layer_norm_backward").outputs
+    ]
+    assert gradients == [[[0.0, 0.0]], [-1.0, 2.0], [1.0, 2.0]]
     quant = REGISTRY.spec("quant_fp8_token")
     row = {"x": torch.tensor([[1.0, -2.0, 0.5]])}
     assert quant.reference(row).tolist() == [[224.0, -448.0, 112.0]]
