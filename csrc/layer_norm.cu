@@ -59,6 +59,11 @@ struct Normaliser {
   }
 };
 
+// w and b never overlap out: the read-only path lets their loads pass the stores before them.
+__device__ __forceinline__ uint4 load_parameters(const void* parameters, int pack) {
+  return __ldg(static_cast<const uint4*>(parameters) + pack);
+}
+
 __host__ __device__ constexpr int block_threads(int threads_per_row) {
   return threads_per_row < kMinBlock ? kMinBlock : threads_per_row;
 }
@@ -77,7 +82,7 @@ __device__ __forceinline__ uint4* out_packs(const Args& args, int64_t row) {
 
 // Blocks an SM, as a limit on registers: as many threads as have room without spills.
 __host__ __device__ constexpr int min_blocks(int block, int packs) {
-  return (packs <= 2 ? 1536 : packs <= 4 ? 1280 : 1024) / block;
+  return (packs <= 2 ? 1536 : packs <= 4 ? 1280 : 512) / block;
 }
 
 template <typename T, int kThreadsPerRow, int kPacks>
@@ -102,14 +107,13 @@ __global__ void __launch_bounds__(block_threads(kThreadsPerRow),
   }
   const Normaliser normalise(moments, args.eps);
 
-  const uint4* w = static_cast<const uint4*>(args.w);
-  const uint4* b = static_cast<const uint4*>(args.b);
   uint4* out = out_packs<T>(args, row);
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     const int p = lane + i * kThreadsPerRow;
     if (p < n_packs) {
-      store_pack(out + p, normalise.of_pack<T>(x[i], load_pack(w + p), load_pack(b + p)));
+      store_pack(out + p, normalise.of_pack<T>(x[i], load_parameters(args.w, p),
+                                               load_parameters(args.b, p)));
     }
   }
 }

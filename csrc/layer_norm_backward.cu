@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(block_threads(kThreads),
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) stage();
 
-  const uint4* w = static_cast<const uint4*>(args.w) + lane;
+  const uint4* w = static_cast<const uint4*>(args.w) + lane;  // never overlaps dx: read-only loads
   float dw[kPacks][kSize], db[kPacks][kSize];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(block_threads(kThreads),
       float x[kSize], dy[kSize], weight[kSize];
       unpack<T>(staged[i * kBlock], x);
       unpack<T>(staged[(kPacks + i) * kBlock], dy);
-      unpack<T>(load_pack(w + i * kStep), weight);
+      unpack<T>(__ldg(w + i * kStep), weight);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
         const float xhat = stats.xhat(x[j]);
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(block_threads(kThreads),
       float x[kSize], dy[kSize], weight[kSize];
       unpack<T>(staged[i * kBlock], x);
       unpack<T>(staged[(kPacks + i) * kBlock], dy);
-      unpack<T>(load_pack(w + i * kStep), weight);
+      unpack<T>(__ldg(w + i * kStep), weight);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) x[j] = dx_of(stats, c, dy[j], x[j], weight[j]);
       store_pack(dx + i * kStep, pack<T>(x));
