@@ -723,6 +723,71 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& o
                "heads of 1, 2, 4, 8, threads of 128, 256, 512 and H * D below 2^31");
 }
 
+// What both cross entropies ask of the logits and of what has one number a row.
+void check_cross_entropy(const char* op, const Arg& x, const Arg& target, const Arg& loss) {
+  check_rows(op, x);
+  for (const Arg* a : {&target, &loss}) {
+    if (a->tensor.size(0) != x.tensor.size(0)) {
+      throw py::value_error(start(op, a->name) + "has shape " + text(a->tensor, "shape") +
+                            ", wanted (" + to_string(x.tensor.size(0)) + ",) like x's rows; pass " +
+                            a->name + " as " + a->shape_word);
+    }
+    check_adjacent(op, *a);
+  }
+  check_no_overlap(op, loss, x);
+  check_no_overlap(op, loss, target);
+}
+
+void cross_entropy(const Tensor& x, const Tensor& target, const Tensor& out, int threads_per_row,
+                   int blocks_per_sm) {
+  constexpr auto op = "cross_entropy";
+  const Arg args[] = {{"x", x, "[rows, cols]", 2},
+                      {"target", target, "[rows]", 1, at::kLong},
+                      {"out", out, "[rows]", 1, at::kFloat}};
+  check_common(op, {args[0], args[1], args[2]}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  check_cross_entropy(op, args[0], args[1], args[2]);
+  Launch launch(x);
+  check_launch(
+      op,
+      cvt::cross_entropy(x.data_ptr(), static_cast<const int64_t*>(target.data_ptr()),
+                         static_cast<float*>(out.data_ptr()), x.size(0), x.size(1), x.stride(0),
+                         dtype_of(x), threads_per_row, blocks_per_sm, launch.stream),
+      "threads_per_row=" + to_string(threads_per_row) +
+          ", blocks_per_sm=" + to_string(blocks_per_sm),
+      "threads_per_row of 32, 128, 256, 512 and blocks_per_sm of 1 or more");
+}
+
+void cross_entropy_dlogits(const Tensor& x, const Tensor& target, const Tensor& out,
+                           const Tensor& loss, int threads_per_row, int form, int blocks_per_row) {
+  constexpr auto op = "cross_entropy_dlogits";
+  const Arg args[] = {{"x", x, "[rows, cols]", 2},
+                      {"target", target, "[rows]", 1, at::kLong},
+                      {"out", out, "[rows, cols]", 2},
+                      {"loss", loss, "[rows]", 1, at::kFloat}};
+  check_common(op, {args[0], args[1], args[2], args[3]}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  check_same_shape(op, args[2], args[0]);
+  check_cross_entropy(op, args[0], args[1], args[3]);
+  check_rows(op, args[2]);
+  if (rows_overlap_in_part(x, out)) refuse_partial_overlap(op, "x");
+  check_no_overlap(op, args[2], args[1]);
+  check_no_overlap(op, args[3], args[2]);
+  Launch launch(x);
+  check_launch(
+      op,
+      cvt::cross_entropy_dlogits(x.data_ptr(), static_cast<const int64_t*>(target.data_ptr()),
+                                 out.data_ptr(), static_cast<float*>(loss.data_ptr()), x.size(0),
+                                 x.size(1), x.stride(0), out.stride(0), dtype_of(x),
+                                 threads_per_row, form, blocks_per_row, launch.stream),
+      "threads_per_row=" + to_string(threads_per_row) + ", form=" + to_string(form) +
+          ", blocks_per_row=" + to_string(blocks_per_row),
+      "form=1 with threads_per_row of 32 to 512 (powers of two, 64 bytes of a row a "
+      "thread at most), form=2 with blocks_per_row of 1, 2, 4, 8, 16 (above 1 on sm_90) and 256 or "
+      "512 threads in each, form=3 with 512 or 1024, the first two where x and out are aligned "
+      "alike");
+}
+
 // ---- timing tools ------------------------------------------------------------------------------
 
 // The tools take plain memory: CUDA, contiguous, a multiple of 16 bytes.
@@ -944,6 +1009,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("transpose_padded", &transpose_padded, arg("x"), arg("out"), "x.T, a padded tile");
   m.def("rope", &rope, arg("x"), arg("cos"), arg("sin"), arg("out"), arg("heads") = 0,
         arg("threads") = 0, "out = x, the halves of each head turned by cos and sin");
+  m.def("cross_entropy", &cross_entropy, arg("x"), arg("target"), arg("out"),
+        arg("threads_per_row") = 0, arg("blocks_per_sm") = 0,
+        "out = logsumexp(x) - x[target] over the last dimension");
+  m.def("cross_entropy_dlogits", &cross_entropy_dlogits, arg("x"), arg("target"), arg("out"),
+        arg("loss"), arg("threads_per_row") = 0, arg("form") = 0, arg("blocks_per_row") = 0,
+        "out = softmax(x) - onehot(target), and loss; form: 1 registers, 2 shared, 3 looped");
 
   m.def("spin", &spin, arg("ns"), "keeps the current stream busy for ns nanoseconds");
   m.def("empty", &empty, "launches a kernel that does nothing");

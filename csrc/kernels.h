@@ -147,6 +147,20 @@ cudaError_t cub_reduce_sum(void* scratch, size_t* scratch_bytes, const void* x, 
 cudaError_t cub_squared_norm(void* scratch, size_t* scratch_bytes, const void* x, void* out,
                              int64_t n, DType dtype, cudaStream_t stream);
 
+// loss[row] = logsumexp(x[row, :]) - x[row, target[row]] in f32; x f32, bf16, f16, rows x_stride
+// elements apart, any alignment. blocks_per_sm: blocks a multiprocessor that walk over the rows.
+cudaError_t cross_entropy(const void* x, const int64_t* target, float* loss, int64_t n_rows,
+                          int64_t n_cols, int64_t x_stride, DType dtype, int threads_per_row,
+                          int blocks_per_sm, cudaStream_t stream);
+
+// dlogits[row, :] = softmax(x[row, :]), 1 less at target[row], and loss as in cross_entropy. form:
+// 1 row in registers, 2 row in shared memory, of blocks_per_row blocks of a cluster (sm_90) when
+// that is above 1, 3 looped with a second read.
+cudaError_t cross_entropy_dlogits(const void* x, const int64_t* target, void* dlogits, float* loss,
+                                  int64_t n_rows, int64_t n_cols, int64_t x_stride,
+                                  int64_t dlogits_stride, DType dtype, int threads_per_row,
+                                  int form, int blocks_per_row, cudaStream_t stream);
+
 // ---- tools of the timing harness (timing.cu) ---------------------------------------------------
 
 // Occupies the stream for ns nanoseconds of the global timer with one thread.

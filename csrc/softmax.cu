@@ -45,30 +45,6 @@ struct Args {
   int64_t n_rows, n_cols, x_stride, out_stride;
 };
 
-// The two halves of merging a row's partials, whose warps agree already: over kWarps warps of the
-// block, then over the kBlocks blocks of a cluster. Every thread gets the row's result.
-template <int kBlocks>
-__device__ __forceinline__ void begin_row() {
-#if __CUDA_ARCH__ >= 900
-  if constexpr (kBlocks > 1) cluster_arrive();  // merge_row waits for it before it writes elsewhere
-#endif
-}
-
-template <int kWarps, int kBlocks, int kWarpsInBlock>
-__device__ __forceinline__ ExpSum merge_row(ExpSum mine) {
-  if constexpr (kWarps > 1) {
-    __shared__ ExpSum of_warps[kWarpsInBlock];
-    mine = merge_warps<kWarps>(mine, of_warps, MergeExpSums());
-  }
-#if __CUDA_ARCH__ >= 900
-  if constexpr (kBlocks > 1) {
-    __shared__ ExpSum of_blocks[kBlocks];
-    mine = merge_cluster<kBlocks>(mine, of_blocks, MergeExpSums());
-  }
-#endif
-  return mine;
-}
-
 // Factor that turns exp(v - my_max) into the softmax: 0 for a part of -Inf only in a row that has
 // more, NaN for a row of -Inf only (-Inf - -Inf) and for a row with NaN or +Inf (its sum is NaN).
 __device__ __forceinline__ float scale_of(float my_max, const ExpSum& row) {

@@ -30,6 +30,8 @@ EXPECTED_SASS = {
     "adamw": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
     "quant_fp8_group": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
     "quant_fp8_token": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
+    "cross_entropy": (r"LDG\.E[.\w]*\.128", r"MUFU\.EX2", r"VHMNMX|HMNMX2"),
+    "cross_entropy_dlogits": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"LDGSTS\.E[.\w]*\.128"),
     **dict.fromkeys(
         ("reduce_sum", "squared_norm", "column_sum"),
         (r"LDG\.E[.\w]*\.128", r"ATOMG\.E\.INC[.\w]*\.GPU"),
@@ -194,6 +196,10 @@ for call in (
     lambda: _cuda.softmax(x=m, out=m, threads_per_row=0, form=0),
     lambda: _cuda.matmul_bias_relu(
         x=m, w=m, b=m[0], out=m, block_m=0, block_n=0, block_k=0, stages=0
+    ),
+    lambda: _cuda.cross_entropy(x=m, target=v, out=v, threads_per_row=0, blocks_per_sm=0),
+    lambda: _cuda.cross_entropy_dlogits(
+        x=m, target=v, out=m, loss=v, threads_per_row=0, form=0, blocks_per_row=0
     ),
     lambda: _cuda.reduce_sum(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),
     lambda: _cuda.squared_norm(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),

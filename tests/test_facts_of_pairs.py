@@ -136,6 +136,37 @@ CLAIMS = (
     ),
     Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
     Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
+    Claim("csrc/cross_entropy.cu", "Any alignment keeps 16-byte loads", "*", loads_16),
+    Claim(
+        "csrc/cross_entropy.cu", "Levers left unused: bulk copies", "*", lambda c: not c.async_copy
+    ),
+    Claim(
+        "csrc/cross_entropy_dlogits.cu",
+        "Rows at any address keep 16-byte accesses",
+        "cross_entropy_dlogits_kernel*",
+        streams_16,
+    ),
+    Claim(
+        "csrc/cross_entropy_dlogits.cu",
+        "shared (row staged by cp.async",
+        "*_shared_kernel*",
+        lambda c: copies_16(c) and 16 in c.stores,
+    ),
+    Claim(
+        "csrc/cross_entropy_dlogits.cu",
+        "the looped form takes element accesses",
+        "*_element_kernel*",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim(
+        "triton_kernels/cross_entropy.py", "reads rows at any address by 16 bytes", "*", loads_16
+    ),
+    Claim(
+        "triton_kernels/cross_entropy_dlogits.py",
+        "read and write rows at any address by 16 bytes",
+        "*x50257 *",
+        streams_16,
+    ),
     Claim("csrc/dropout.cu", "packs of 16 bytes", "dropout_kernel*", streams_16),
     Claim(
         "csrc/dropout.cu",

@@ -55,6 +55,7 @@ def test_every_tuning_candidate_is_right(stem, side):
         "reduce_sum": Case({"N": (1 << 23) + 5}),
         "squared_norm": Case({"N": (1 << 23) + 5}),
         "column_sum": Case({"M": 1001, "N": 1000}),
+        **dict.fromkeys(("cross_entropy", "cross_entropy_dlogits"), Case({"M": 67, "V": 8191})),
     }.get(stem, max(spec.mutant_cases, key=spec.n_output_elements))
     dtype = spec.dtypes[0]
     problem = Problem(spec, case, dtype, "cuda", 3)
@@ -114,11 +115,19 @@ def test_softmax_keeps_nan_and_infinity_like_torch(side, dtype):
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
-@pytest.mark.parametrize("n_cols", [40000, 131072])
-def test_softmax_candidates_are_right_on_wide_rows(side, dtype, n_cols):
-    """More rows than groups of programs or clusters; 40000 columns leave the last part short."""
-    spec = REGISTRY.spec("softmax")
-    case = Case({"M": 300, "N": n_cols})
+@pytest.mark.parametrize(
+    ("stem", "n_cols"),
+    [
+        ("softmax", 40000),
+        ("softmax", 131072),
+        *((s, n) for s in ("cross_entropy", "cross_entropy_dlogits") for n in (50257, 131072)),
+    ],
+)
+def test_candidates_are_right_on_wide_rows(side, dtype, stem, n_cols):
+    """More rows than groups of programs or clusters; 40000 columns leave the last part short, and
+    50257 begin rows at any element."""
+    spec = REGISTRY.spec(stem)
+    case = Case({"M": 300, spec.sweep_dim: n_cols})
     problem = Problem(spec, case, dtype, "cuda", 3)
     for config in ({}, *spec.tuning[side](case, dtype)):
         run_and_judge(problem, bind(REGISTRY, problem, side, "", config, "").call)

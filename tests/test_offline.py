@@ -42,7 +42,11 @@ def multiplied(m, n, k, dtype=torch.bfloat16):
 def rows(n, dtype=torch.bfloat16):
     return [tensor(64, n, dtype=dtype) for _ in range(2)]
 
+def classified(n, dtype=torch.bfloat16):
+    return [tensor(64, n, dtype=dtype), tensor(64, dtype=torch.int64)]
+
 single = tensor(1, dtype=torch.float32)
+losses = tensor(64, dtype=torch.float32)
 launches = {
     "vector_add": {
         "odd f32": (added(100003, dtype=torch.float32), {}),
@@ -69,6 +73,23 @@ launches = {
             for n in (1 << 16, (1 << 24) + 3)
         }
         for stem in ("reduce_sum", "squared_norm")
+    },
+    "cross_entropy": {
+        name: ([*classified(n, dtype), losses], {})
+        for name, n, dtype in (
+            ("4096", 4096, torch.bfloat16),
+            ("50257", 50257, torch.bfloat16),
+            ("128256 f32", 128256, torch.float32),
+        )
+    },
+    "cross_entropy_dlogits": {
+        name: ([*classified(n, dtype), rows(n, dtype)[0], losses], c)
+        for name, n, dtype, c in (
+            ("4096", 4096, torch.bfloat16, {}),
+            ("50257", 50257, torch.bfloat16, {}),
+            ("50257 looped", 50257, torch.bfloat16, {"BLOCK_N": 16384}),
+            ("128256 f32", 128256, torch.float32, {}),
+        )
     },
     "column_sum": {
         "4096": ([tensor(65536, 4096), tensor(4096, dtype=torch.float32)], {}),
@@ -161,6 +182,9 @@ def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> N
     for name in facts:
         if name.split()[0] in ("reduce_sum", "squared_norm", "column_sum") and "odd" not in name:
             assert facts[name]["loads_16_bytes"] >= 2, name
+        if name.startswith("cross_entropy"):  # rows of 50257 begin at any element
+            assert facts[name]["loads_16_bytes"] >= 2, name
+            assert facts[name]["stores_16_bytes"] >= 2 * ("dlogits" in name), name
     assert facts["softmax 70000"]["name"] == "softmax_shared_row_kernel"
     looped = facts["softmax 70000 looped"]
     assert looped["name"] == "softmax_looped_kernel"

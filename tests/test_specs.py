@@ -25,6 +25,10 @@ REGISTRY = Registry()
         # x 2*4 + w 4*3 + b 3 = 23 elements read, 2*3 written, 2*2*3*4 flops
         ("matmul_bias_relu", {"M": 2, "N": 3, "K": 4}, "bf16", 46, 12, 48),
         ("matmul_bias_relu", {"M": 1, "N": 1, "K": 0}, "f16", 2, 2, 0),
+        # 3*5 logits, 3 targets of 8 bytes; 3 losses of 4 bytes
+        ("cross_entropy", {"M": 3, "V": 5}, "f32", 84, 12, 60),
+        ("cross_entropy", {"M": 10, "V": 100}, "bf16", 2080, 40, 4000),
+        ("cross_entropy_dlogits", {"M": 10, "V": 100}, "bf16", 2080, 2040, 5000),
         ("dropout", {"N": 1000}, "bf16", 2000, 2000, 1000),
         ("adamw", {"N": 1000}, "f32", 16000, 12000, 16000),
         # 3*256 elements, a float for each of 3*2 groups
@@ -78,6 +82,12 @@ def test_reference_by_hand():
     row = {"x": torch.tensor([[1.0, -2.0, 0.5]])}
     assert quant.reference(row).tolist() == [[224.0, -448.0, 112.0]]
     assert quant.outputs[1].reference(row).tolist() == [2 / 448]
+    t = {"x": torch.log(torch.tensor([[1.0, 3.0]])), "target": torch.tensor([1])}
+    loss = REGISTRY.spec("cross_entropy").reference(t)
+    assert loss.tolist() == pytest.approx([0.2876820724517809])  # log(4 / 3)
+    gradient = REGISTRY.spec("cross_entropy_dlogits")
+    assert gradient.reference(t).tolist()[0] == pytest.approx([0.25, -0.25])
+    assert gradient.outputs[1].reference(t).tolist() == loss.tolist()
     t = {"x": torch.tensor([1.0, -2.0, 4.0])}
     assert REGISTRY.spec("reduce_sum").reference(t).tolist() == [3.0]
     assert REGISTRY.spec("squared_norm").reference(t).tolist() == pytest.approx([21.0])
