@@ -33,7 +33,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ._checks import device_guard, ranges_overlap, require_rows, require_same_shape
+from ._checks import device_guard, require_rows, require_same_shape, rows_overlap_in_part
 from ._cross_entropy import (
     LOG2E,
     aligned,
@@ -297,20 +297,6 @@ def _column_of(target, n_cols):
     return tl.where(is_class(target, n_cols), target, -1).to(tl.int32)
 
 
-def shares_memory_in_part(x: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether out meets x without being x; column views side by side in one buffer do not meet."""
-    stride = x.stride(0) * x.element_size()
-    same_stride = x.stride(0) == out.stride(0)
-    if x.data_ptr() == out.data_ptr() and (same_stride or x.shape[0] <= 1):
-        return False
-    if not ranges_overlap(x, out):
-        return False
-    width = x.shape[1] * x.element_size()
-    if same_stride and stride > 0:
-        return not width <= (out.data_ptr() - x.data_ptr()) % stride <= stride - width
-    return True
-
-
 def check(x: torch.Tensor, target: torch.Tensor, out: torch.Tensor, loss: torch.Tensor) -> None:
     """Refuse what the kernels would get wrong."""
     op = "cross_entropy_dlogits"
@@ -318,7 +304,7 @@ def check(x: torch.Tensor, target: torch.Tensor, out: torch.Tensor, loss: torch.
     require_same_shape(op, x=x, out=out)
     check_rows_and_numbers(op, x, target, loss, "loss")
     require_rows(op, out=out)
-    if shares_memory_in_part(x, out):
+    if rows_overlap_in_part(x, out):
         raise ValueError(
             f"{op}: out overlaps x in part, wanted the same memory or none shared; pass a fresh out"
         )
