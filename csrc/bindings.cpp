@@ -194,8 +194,8 @@ cudaStream_t current_stream() { return c10::cuda::getCurrentCUDAStream().stream(
 
 // ---- ops ---------------------------------------------------------------------------------------
 
-void vector_add(const Tensor& x, const Tensor& y, const Tensor& out, int threads, int vectors) {
-  constexpr auto op = "vector_add";
+// What vector_add and axpby ask of their vectors.
+void check_two_vectors(const char* op, const Tensor& x, const Tensor& y, const Tensor& out) {
   const Arg args[] = {{"x", x, "[N]", 1}, {"y", y, "[N]", 1}, {"out", out, "[N]", 1}};
   check_common(op, {args[0], args[1], args[2]}, {at::kFloat, at::kBFloat16},
                "torch.float32, torch.bfloat16", "torch.float32");
@@ -207,12 +207,33 @@ void vector_add(const Tensor& x, const Tensor& y, const Tensor& out, int threads
       refuse_partial_overlap(op, a->name);
     }
   }
+}
+
+string stream_config(int threads, int vectors) {
+  return "threads=" + to_string(threads) + ", vectors=" + to_string(vectors);
+}
+
+void vector_add(const Tensor& x, const Tensor& y, const Tensor& out, int threads, int vectors) {
+  constexpr auto op = "vector_add";
+  check_two_vectors(op, x, y, out);
   Launch launch(x);
   check_launch(op,
                cvt::vector_add(x.data_ptr(), y.data_ptr(), out.data_ptr(), x.numel(), dtype_of(x),
                                threads, vectors, launch.stream),
-               "threads=" + to_string(threads) + ", vectors=" + to_string(vectors),
-               "threads of 128, 256, 512 and vectors of 1, 2, 4, 8");
+               stream_config(threads, vectors),
+               "threads of 64, 128, 256, 512 and vectors of 1, 2, 4, 8");
+}
+
+void axpby(const Tensor& x, const Tensor& y, const Tensor& out, double a, double b, int threads,
+           int vectors) {
+  constexpr auto op = "axpby";
+  check_two_vectors(op, x, y, out);
+  Launch launch(x);
+  check_launch(
+      op,
+      cvt::axpby(x.data_ptr(), y.data_ptr(), out.data_ptr(), x.numel(), static_cast<float>(a),
+                 static_cast<float>(b), dtype_of(x), threads, vectors, launch.stream),
+      stream_config(threads, vectors), "threads of 64, 128, 256, 512 and vectors of 1, 2, 4, 8");
 }
 
 void check_rows(const char* op, const Arg& a) {
@@ -241,6 +262,60 @@ bool rows_overlap_in_part(const Tensor& x, const Tensor& out) {
   int64_t distance = (span(out).begin - span(x).begin) % stride;
   if (distance < 0) distance += stride;
   return distance < width || distance > stride - width;
+}
+
+constexpr auto kSwigluConfigs = "threads of 64, 128, 256, 512 and vectors of 1, 2, 4";
+
+void swiglu(const Tensor& gate, const Tensor& up, const Tensor& out, int threads, int vectors) {
+  constexpr auto op = "swiglu";
+  const Arg args[] = {{"gate", gate, "[rows, cols]", 2},
+                      {"up", up, "[rows, cols]", 2},
+                      {"out", out, "[rows, cols]", 2}};
+  check_common(op, {args[0], args[1], args[2]}, {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  for (const Arg& a : args) check_same_shape(op, a, args[0]);
+  for (const Arg& a : args) check_rows(op, a);
+  if (rows_overlap_in_part(gate, out)) refuse_partial_overlap(op, "gate");
+  if (rows_overlap_in_part(up, out)) refuse_partial_overlap(op, "up");
+  Launch launch(gate);
+  check_launch(op,
+               cvt::swiglu(gate.data_ptr(), up.data_ptr(), out.data_ptr(), gate.size(0),
+                           gate.size(1), gate.stride(0), up.stride(0), out.stride(0),
+                           dtype_of(gate), threads, vectors, launch.stream),
+               stream_config(threads, vectors), kSwigluConfigs);
+}
+
+void swiglu_backward(const Tensor& dout, const Tensor& gate, const Tensor& up, const Tensor& out,
+                     const Tensor& dup, int threads, int vectors) {
+  constexpr auto op = "swiglu_backward";
+  const Arg inputs[] = {{"dout", dout, "[rows, cols]", 2},
+                        {"gate", gate, "[rows, cols]", 2},
+                        {"up", up, "[rows, cols]", 2}};
+  const Arg outputs[] = {{"out", out, "[rows, cols]", 2}, {"dup", dup, "[rows, cols]", 2}};
+  check_common(op, {inputs[0], inputs[1], inputs[2], outputs[0], outputs[1]},
+               {at::kFloat, at::kBFloat16, at::kHalf},
+               "torch.float32, torch.bfloat16, torch.float16", "torch.float32");
+  for (const Arg& a : inputs) check_same_shape(op, a, inputs[0]);
+  for (const Arg& a : outputs) check_same_shape(op, a, inputs[0]);
+  for (const Arg& a : inputs) check_rows(op, a);
+  for (const Arg& a : outputs) check_rows(op, a);
+  for (const Arg& written : outputs) {
+    for (const Arg& a : inputs) {
+      if (rows_overlap_in_part(a.tensor, written.tensor)) {
+        refuse_partial_overlap(op, a.name, written.name);
+      }
+    }
+  }
+  if (out.data_ptr() == dup.data_ptr() || rows_overlap_in_part(out, dup)) {
+    check_no_overlap(op, outputs[1], outputs[0]);
+  }
+  Launch launch(dout);
+  check_launch(op,
+               cvt::swiglu_backward(dout.data_ptr(), gate.data_ptr(), up.data_ptr(), out.data_ptr(),
+                                    dup.data_ptr(), dout.size(0), dout.size(1), dout.stride(0),
+                                    gate.stride(0), up.stride(0), out.stride(0), dup.stride(0),
+                                    dtype_of(dout), threads, vectors, launch.stream),
+               stream_config(threads, vectors), kSwigluConfigs);
 }
 
 void check_softmax(const char* op, const Tensor& x, const Tensor& out) {
@@ -899,6 +974,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using py::arg;
   m.def("vector_add", &vector_add, arg("x"), arg("y"), arg("out"), arg("threads") = 0,
         arg("vectors") = 0, "out = x + y");
+  m.def("axpby", &axpby, arg("x"), arg("y"), arg("out"), arg("a") = 2.0, arg("b") = -0.5,
+        arg("threads") = 0, arg("vectors") = 0, "out = a * x + b * y");
+  m.def("swiglu", &swiglu, arg("gate"), arg("up"), arg("out"), arg("threads") = 0,
+        arg("vectors") = 0, "out = silu(gate) * up");
+  m.def("swiglu_backward", &swiglu_backward, arg("dout"), arg("gate"), arg("up"), arg("out"),
+        arg("dup"), arg("threads") = 0, arg("vectors") = 0,
+        "out, dup = the gradients of swiglu's gate and up");
   m.def("softmax", &softmax, arg("x"), arg("out"), arg("threads_per_row") = 0, arg("form") = 0,
         arg("blocks_per_row") = 0,
         "out = softmax(x) over the last dimension; form: 1 registers, 2 shared, 3 looped, 4 and 5 "

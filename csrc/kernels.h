@@ -30,6 +30,23 @@ constexpr int64_t kScratchPartials = 1 << 19;
 cudaError_t vector_add(const void* x, const void* y, void* out, int64_t n, DType dtype, int threads,
                        int vectors, cudaStream_t stream);
 
+// out[i] = a * x[i] + b * y[i]; otherwise as vector_add.
+cudaError_t axpby(const void* x, const void* y, void* out, int64_t n, float a, float b, DType dtype,
+                  int threads, int vectors, cudaStream_t stream);
+
+// out[row, :] = silu(gate[row, :]) * up[row, :]; f32, bf16, f16; any alignment and row strides; out
+// may be exactly gate or up.
+cudaError_t swiglu(const void* gate, const void* up, void* out, int64_t n_rows, int64_t n_cols,
+                   int64_t gate_stride, int64_t up_stride, int64_t out_stride, DType dtype,
+                   int threads, int vectors, cudaStream_t stream);
+
+// The gradients of swiglu's gate and up from that of its out; each may be exactly an input.
+cudaError_t swiglu_backward(const void* dout, const void* gate, const void* up, void* dgate,
+                            void* dup, int64_t n_rows, int64_t n_cols, int64_t dout_stride,
+                            int64_t gate_stride, int64_t up_stride, int64_t dgate_stride,
+                            int64_t dup_stride, DType dtype, int threads, int vectors,
+                            cudaStream_t stream);
+
 // out[row, :] = softmax(x[row, :]); f32, bf16, f16; rows x_stride and out_stride elements apart.
 // form: 1 row in registers, 2 row in shared memory, 3 looped with a second read, 4 and 5 as 1 and 2
 // with the row shared by a cluster of blocks_per_row blocks (sm_90).

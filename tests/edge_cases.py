@@ -263,7 +263,7 @@ def _huge(*shapes: tuple[int, ...]):
 
 def _overlapping(op: str):
     def arguments(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
-        if op == "vector_add":
+        if op in ("vector_add", "axpby"):
             storage = normal((65,), dtype, device)
             return storage[:64], normal((64,), dtype, device), storage[1:]
         if op == "softmax":
@@ -284,16 +284,24 @@ def _double(t: torch.Tensor) -> torch.Tensor:
 
 
 def _refusals() -> Iterator[Refusal]:
-    op = "vector_add"
-    yield Refusal(op, "x of float64", _at(0, _double, V, V, V), f"{op}: x has dtype", TypeError)
-    yield Refusal(op, "y of float64", _at(1, _double, V, V, V), f"{op}: y has dtype", TypeError)
-    yield Refusal(op, "matrices", _same(3, lambda d, v: normal(R, d, v)), f"{op}: x has 2 dim")
-    yield Refusal(op, "another length", _at(1, lambda t: t[:63], V, V, V), f"{op}: y has shape")
-    yield Refusal(op, "every second", _at(0, lambda t: t[::2], (128,), V, V), f"{op}: x has stride")
-    yield Refusal(op, "a column", _at(1, lambda t: t[:, 1], V, (64, 3), V), f"{op}: y has stride")
-    yield Refusal(op, "expanded", _at(0, lambda t: t.expand(64), (1,), V, V), f"{op}: x has stride")
-    yield Refusal(op, "strided out", _at(2, lambda t: t[::2], V, V, (128,)), f"{op}: out has stri")
-    yield Refusal(op, "overlap", _overlapping(op), f"{op}: out overlaps x in part")
+    for op in ("vector_add", "axpby"):
+        yield Refusal(op, "x of float64", _at(0, _double, V, V, V), f"{op}: x has dtype", TypeError)
+        yield Refusal(op, "y of float64", _at(1, _double, V, V, V), f"{op}: y has dtype", TypeError)
+        yield Refusal(op, "matrices", _same(3, lambda d, v: normal(R, d, v)), f"{op}: x has 2 dim")
+        yield Refusal(op, "another length", _at(1, lambda t: t[:63], V, V, V), f"{op}: y has shape")
+        yield Refusal(
+            op, "every second", _at(0, lambda t: t[::2], (128,), V, V), f"{op}: x has stride"
+        )
+        yield Refusal(
+            op, "a column", _at(1, lambda t: t[:, 1], V, (64, 3), V), f"{op}: y has stride"
+        )
+        yield Refusal(
+            op, "expanded", _at(0, lambda t: t.expand(64), (1,), V, V), f"{op}: x has stride"
+        )
+        yield Refusal(
+            op, "strided out", _at(2, lambda t: t[::2], V, V, (128,)), f"{op}: out has stri"
+        )
+        yield Refusal(op, "overlap", _overlapping(op), f"{op}: out overlaps x in part")
     op = "softmax"
     yield Refusal(op, "x of float64", _at(0, _double, R, R), f"{op}: x has dtype", TypeError)
     yield Refusal(op, "out of float64", _at(1, _double, R, R), f"{op}: out has dtype", TypeError)
@@ -411,6 +419,39 @@ def _quant_refusals() -> Iterator[Refusal]:
     yield Refusal("quant_fp8_group", "a part of a group", ragged, "quant_fp8_group: x has 129 col")
 
 
+def _gated_refusals() -> Iterator[Refusal]:
+    for op, names in (
+        ("swiglu", ("gate", "up", "out")),
+        ("swiglu_backward", ("dout", "gate", "up", "out", "dup")),
+    ):
+        plain = (R,) * len(names)
+        first, last = names[0], names[-1]
+        double = _at(0, _double, *plain)
+        yield Refusal(op, "first of float64", double, f"{op}: {first} has dtype", TypeError)
+        at_end = len(names) - 1
+        yield Refusal(op, "narrow", _at(at_end, lambda t: t[:, :5], *plain), f"{op}: {last} has sh")
+        vectors = _same(len(names), lambda d, v: normal(V, d, v))
+        yield Refusal(op, "vectors", vectors, f"{op}: {first} has 1 dim")
+        swapped = ((6, 8), *plain[1:])
+        transposed = _at(0, lambda t: t.t(), *swapped)
+        yield Refusal(op, "transposed", transposed, f"{op}: {first} has last-dim")
+        expanded = _at(1, lambda t: t.expand(8, 6), plain[0], (1, 6), *plain[2:])
+        yield Refusal(op, "expanded rows", expanded, f"{op}: {names[1]} has row stride")
+
+        def in_part(dtype: str, device: str, n: int = len(names)) -> tuple[torch.Tensor, ...]:
+            storage = normal((9, 6), dtype, device)
+            rest = [normal(R, dtype, device, i) for i in range(n - 2)]
+            return (storage[:8], *rest, storage[1:])
+
+        yield Refusal(op, "overlap", in_part, f"{op}: {last} overlaps {first} in part")
+
+    def one_output(dtype: str, device: str) -> tuple[torch.Tensor, ...]:
+        tensors = [normal(R, dtype, device, i) for i in range(4)]
+        return (*tensors, tensors[3])
+
+    yield Refusal(op, "one output twice", one_output, f"{op}: dup overlaps out")
+
+
 def _summed(x: Callable[[str, str], torch.Tensor], n_sums: int, out: str = "f32"):
     """(x, an output of n_sums)."""
     return lambda dtype, device: (x(dtype, device), normal((n_sums,), out, device))
@@ -497,6 +538,7 @@ def _movement_refusals() -> Iterator[Refusal]:
 
 REFUSALS = (
     *_refusals(),
+    *_gated_refusals(),
     *_movement_refusals(),
     *_optimizer_refusals(),
     *_quant_refusals(),

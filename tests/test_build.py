@@ -25,6 +25,11 @@ ARCHS = ("80", "90a")
 # What the compiled form of each op must contain, as opcodes of nvdisasm.
 EXPECTED_SASS = {
     "vector_add": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
+    "axpby": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"FFMA"),
+    **dict.fromkeys(
+        ("swiglu", "swiglu_backward"),
+        (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.EX2", r"MUFU\.RCP"),
+    ),
     "softmax": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.EX2"),
     "dropout": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"IMAD\.WIDE\.U32"),
     "adamw": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),

@@ -47,6 +47,10 @@ def streams_16(c: Instructions) -> bool:
     return 16 in c.loads and 16 in c.stores
 
 
+def two_approximations(c: Instructions) -> bool:
+    return c.mix.get("MUFU", 0) >= 2
+
+
 def copies_16(c: Instructions) -> bool:
     return "cp.async" in c.async_copy and list(c.async_bytes) == [16]
 
@@ -64,6 +68,24 @@ FULL_SUMS = ("reduce_sum", "squared_norm")
 CLAIMS = (
     Claim(f"csrc/{ADD}.cu", "keeps 16-byte accesses on all three streams", "*", streams_16),
     Claim(f"csrc/{ADD}.cu", "Levers left unused: bulk copies", "*", lambda c: not c.async_copy),
+    Claim("csrc/axpby.cu", "A scalar head and tail surround 16-byte packs", "*", streams_16),
+    Claim("csrc/axpby.cu", "one fused multiply-add", "*", lambda c: c.mix.get("FFMA", 0) > 0),
+    *(
+        Claim(f"csrc/{stem}.cu", "exp2 and a reciprocal", "*", two_approximations)
+        for stem in ("swiglu", "swiglu_backward")
+    ),
+    *(
+        Claim(f"csrc/{stem}.cu", "keep 16-byte accesses", "*", streams_16)
+        for stem in ("swiglu", "swiglu_backward")
+    ),
+    *(
+        Claim(f"triton_kernels/{stem}.py", "the full tile has its own branch", case, streams_16)
+        for stem, case in (("axpby", "2^28-1 *"), ("axpby", "2^28:offset1 *"))
+    ),
+    *(
+        Claim(f"triton_kernels/{stem}.py", "any row stride of at least n_cols", "*", streams_16)
+        for stem in ("swiglu", "swiglu_backward")
+    ),
     Claim(
         f"csrc/{SOFTMAX}.cu",
         "shared (row staged by cp.async",

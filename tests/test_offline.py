@@ -42,6 +42,11 @@ def multiplied(m, n, k, dtype=torch.bfloat16):
 def rows(n, dtype=torch.bfloat16):
     return [tensor(64, n, dtype=dtype) for _ in range(2)]
 
+def packed(m, i, n_more, dtype=torch.bfloat16):
+    # two column halves of one tensor, and n_more tensors of their shape
+    both = tensor(m, 2 * i, dtype=dtype)
+    return [both[:, :i], both[:, i:], *(tensor(m, i, dtype=dtype) for _ in range(n_more))]
+
 single = tensor(1, dtype=torch.float32)
 launches = {
     "vector_add": {
@@ -49,6 +54,16 @@ launches = {
         "odd bf16": (added(100003), {}),
         "one in": (added(100003, start=1), {}),
         "one element": (added(1), {}),
+    },
+    "axpby": {"large f32": (added((1 << 22) - 1, dtype=torch.float32), {})},
+    "swiglu": {
+        "one row": ([tensor(1, 14336) for _ in range(3)], {}),
+        "packed": (packed(512, 14336, 1), {}),
+        "packed 1000 f32": (packed(512, 1000, 1, torch.float32), {}),
+    },
+    "swiglu_backward": {
+        "11008": ([tensor(512, 11008) for _ in range(5)], {}),
+        "packed": (packed(512, 14336, 3), {}),
     },
     "softmax": {
         "4096": (rows(4096), {}),
@@ -143,10 +158,12 @@ def test_every_kernel_compiles_without_spilling(arch: int, cache: Path) -> None:
 @pytest.mark.parametrize("arch", [80, 90, 100])
 def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> None:
     facts = probe(arch, cache)["facts"]
+    streams = ("vector_add", "axpby", "swiglu", "swiglu_backward")
+    for name in facts:
+        if name.split()[0] in streams and name != "vector_add one element":
+            assert facts[name]["loads_16_bytes"] >= 2, name
+            assert facts[name]["stores_16_bytes"] >= 1, name
     for name in (
-        "vector_add odd f32",
-        "vector_add odd bf16",
-        "vector_add one in",
         "softmax 4096",
         "softmax 1000",
         "softmax 8192 f32",

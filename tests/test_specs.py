@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -17,6 +18,9 @@ REGISTRY = Registry()
     [
         ("vector_add", {"N": 1000}, "f32", 8000, 4000, 1000),
         ("vector_add", {"N": 7}, "bf16", 28, 14, 7),
+        ("axpby", {"N": 1000}, "bf16", 4000, 2000, 3000),
+        ("swiglu", {"M": 3, "I": 5}, "bf16", 60, 30, 90),
+        ("swiglu_backward", {"M": 3, "I": 5}, "f32", 180, 120, 180),
         ("softmax", {"M": 3, "N": 5}, "f32", 60, 60, 75),
         ("softmax", {"M": 10, "N": 100}, "f16", 2000, 2000, 5000),
         ("reduce_sum", {"N": 1000}, "f32", 4000, 4, 1000),
@@ -64,6 +68,15 @@ def test_reference_by_hand():
     add = REGISTRY.spec("vector_add")
     t = {"x": torch.tensor([1.0, 2.0]), "y": torch.tensor([0.5, -2.0])}
     assert add.reference(t).tolist() == [1.5, 0.0]
+    assert REGISTRY.spec("axpby").reference(t).tolist() == [1.75, 5.0]
+    t = {"gate": torch.tensor([[0.0, math.log(3.0)]]), "up": torch.tensor([[5.0, 2.0]])}
+    swiglu = REGISTRY.spec("swiglu").reference(t)  # sigmoids of 1/2 and 3/4
+    assert swiglu.tolist()[0] == pytest.approx([0.0, 1.5 * math.log(3.0)])
+    backward = REGISTRY.spec("swiglu_backward")
+    t["dout"] = torch.tensor([[2.0, -1.0]])
+    slope = 0.75 * (1 + math.log(3.0) / 4)
+    assert backward.reference(t).tolist()[0] == pytest.approx([5.0, -2.0 * slope])
+    assert backward.outputs[1].reference(t).tolist()[0] == pytest.approx([0, -0.75 * math.log(3)])
     softmax = REGISTRY.spec("softmax")
     row = softmax.reference({"x": torch.log(torch.tensor([[1.0, 3.0]]))})
     assert row.tolist()[0] == pytest.approx([0.25, 0.75])
