@@ -148,8 +148,7 @@ class OpSpec:
     row of its own where the package is installed. `extents` maps a dimension that not every size
     suits to (the least, what it must be a multiple of). `ladders` maps a backend to its rungs,
     the simplest first; they run by default on the quick cases that have
-    baselines, which --quick itself leaves out. `full_dtypes` are those
-    of `dtypes` that ride along: they are benched in full, or where they are asked for.
+    baselines, which --quick itself leaves out.
     """
 
     stem: str
@@ -187,7 +186,6 @@ class OpSpec:
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ladders: Mapping[str, tuple[Rung, ...]] = field(default_factory=dict)
-    full_dtypes: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -60,7 +60,6 @@ def no_tma(c: Instructions) -> bool:
 
 
 ADD, SOFTMAX, PRODUCT = "vector_add", "softmax", "matmul_bias_relu"
-FULL_SUMS = ("reduce_sum", "squared_norm")
 CLAIMS = (
     Claim(f"csrc/{ADD}.cu", "keeps 16-byte accesses on all three streams", "*", streams_16),
     Claim(f"csrc/{ADD}.cu", "Levers left unused: bulk copies", "*", lambda c: not c.async_copy),
@@ -70,11 +69,11 @@ CLAIMS = (
         "softmax_shared_kernel*",
         lambda c: copies_16(c) and 16 in c.stores,
     ),
-    Claim(f"csrc/{SOFTMAX}.cu", "registers (rows to 32 K)", "softmax_kernel*, true*>", streams_16),
+    Claim(f"csrc/{SOFTMAX}.cu", "registers (rows to 32 K)", "softmax_kernel*, true>", streams_16),
     Claim(
         f"csrc/{SOFTMAX}.cu",
         "A view with an unaligned row takes element accesses",
-        "*, false*>",
+        "*, false>",
         lambda c: 16 not in c.loads and 16 not in c.stores,
     ),
     Claim(f"csrc/{SOFTMAX}.cu", "1 to 2 exp2", "*", lambda c: c.mix.get("MUFU", 0) > 0),
@@ -97,17 +96,6 @@ CLAIMS = (
         lambda c: not c.async_copy and 16 not in c.loads,
     ),
     Claim(f"csrc/{PRODUCT}.cu", "Levers left unused there: TMA, wgmma", "*", no_tma),
-    *(Claim(f"csrc/{stem}.cu", "bound by DRAM", f"{stem}_kernel*", loads_16) for stem in FULL_SUMS),
-    Claim("csrc/reduce_sum.cu", "Levers left unused: for", "*", lambda c: not c.async_copy),
-    Claim("csrc/column_sum.cu", "a thread owns one pack of columns", "*, true>", loads_16),
-    Claim(
-        "csrc/column_sum.cu",
-        "Levers left unused: a tile under 32 packs",
-        "*",
-        lambda c: not c.async_copy,
-    ),
-    *(Claim(f"triton_kernels/{stem}.py", "Bytes: one read", "*", loads_16) for stem in FULL_SUMS),
-    Claim("triton_kernels/column_sum.py", "keeps 16-byte loads", "*", loads_16),
     Claim(
         f"triton_kernels/{ADD}.py",
         "the full tile has its own branch without a mask",
@@ -136,57 +124,6 @@ CLAIMS = (
     ),
     Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
     Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
-    Claim("csrc/dropout.cu", "packs of 16 bytes", "dropout_kernel*", streams_16),
-    Claim(
-        "csrc/dropout.cu",
-        "views off 16-byte boundaries take element accesses",
-        "dropout_element_kernel*",
-        lambda c: 16 not in c.loads and 16 not in c.stores,
-    ),
-    Claim("csrc/adamw.cu", "packs of 16 bytes", "adamw_kernel*", streams_16),
-    Claim(
-        "csrc/quant_fp8_group.cu",
-        "16 adjacent bytes to store",
-        "quant_fp8_group_kernel*",
-        streams_16,
-    ),
-    Claim("csrc/quant_fp8_token.cu", "every lane stores 16", "quant_fp8_token_kernel*", streams_16),
-    Claim(
-        "triton_kernels/dropout.py",
-        "The full tile has its own branch without a mask",
-        "2^28-1 *",
-        streams_16,
-    ),
-    Claim(
-        "triton_kernels/adamw.py", "the full tile has a branch of its own", "2^27-1 *", streams_16
-    ),
-    Claim("triton_kernels/quant_fp8_group.py", "one layout serves load and store", "*", streams_16),
-    Claim(
-        "triton_kernels/quant_fp8_token.py",
-        "VEC states the multiple that holds",
-        "*",
-        streams_16,
-    ),
-    Claim(
-        "csrc/transpose.cu",
-        "every access, global and shared, is 16 bytes wide",
-        "transpose_kernel*",
-        lambda c: list(c.loads) == [16] and list(c.stores) == [16],
-    ),
-    Claim(
-        "csrc/transpose.cu",
-        "all others move single elements",
-        "transpose_elements_kernel*",
-        lambda c: 16 not in c.loads and 16 not in c.stores,
-    ),
-    Claim(
-        "triton_kernels/transpose.py",
-        "layouts for load and store are both 16 bytes wide",
-        "16384x16384 *",
-        streams_16,
-    ),
-    Claim("csrc/rope.cu", "owns one pack of 16 bytes of cos and of sin", "*, true>", streams_16),
-    Claim("triton_kernels/rope.py", "accesses stay 16 bytes wide", "*", streams_16),
 )
 
 

@@ -12,29 +12,24 @@ constexpr int kMaxDevices = 64;  // more than any host has; beyond it the answer
 struct DeviceFacts {
   int n_sms;
   int shared_bytes;  // dynamic shared memory a block may opt in to
-  int major;         // of the compute capability: 9 and newer have clusters
 };
 
 inline cudaError_t device_facts(DeviceFacts* facts) {
   static std::atomic<int> n_sms[kMaxDevices];
   static std::atomic<int> shared_bytes[kMaxDevices];
-  static std::atomic<int> major[kMaxDevices];
   int device = 0;
   if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   const bool cached = device < kMaxDevices;
   if (cached && shared_bytes[device].load(std::memory_order_acquire) != 0) {
-    *facts = {n_sms[device].load(), shared_bytes[device].load(), major[device].load()};
+    *facts = {n_sms[device].load(), shared_bytes[device].load()};
     return cudaSuccess;
   }
   cudaError_t error = cudaDeviceGetAttribute(&facts->n_sms, cudaDevAttrMultiProcessorCount, device);
-  if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&facts->major, cudaDevAttrComputeCapabilityMajor, device);
   if (error != cudaSuccess) return error;
   error =
       cudaDeviceGetAttribute(&facts->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error == cudaSuccess && cached) {
     n_sms[device].store(facts->n_sms);
-    major[device].store(facts->major);
     shared_bytes[device].store(facts->shared_bytes, std::memory_order_release);
   }
   return error;
