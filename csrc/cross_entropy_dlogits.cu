@@ -85,7 +85,7 @@ struct Gradient {
       }
       write_loss(logit);
     }
-    store_pack(reinterpret_cast<uint4*>(dlogits + column), pack<T>(v));
+    store_pack_whole(dlogits + column, pack<T>(v));
   }
   // By one thread a row: nobody meets a target that is no column.
   __device__ __forceinline__ void write_missing(int64_t n_cols) const {

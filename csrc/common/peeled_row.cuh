@@ -51,6 +51,14 @@ __device__ __forceinline__ uint4 nothing_pack() {
   return make_uint4(word, word, word, word);
 }
 
+// store_pack to a place in a row that only an element's address and a column tell: nvcc 13.0 splits
+// the plain form into four stores of 4 bytes for sm_80 and sm_90.
+__device__ __forceinline__ void store_pack_whole(void* p, const uint4& v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 // kPacks packs of one thread, kStep apart, the first at `first`; past the row nothing_pack.
 template <typename T, int kStep, int kPacks>
 __device__ __forceinline__ void load_packs(const PeeledRow<T>& row, int first,
