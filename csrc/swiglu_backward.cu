@@ -1,5 +1,5 @@
-// Of out = gate * s * up with s = sigmoid(gate): out = dgate = dout * up * s * (1 + gate * (1 -
-// s)), dup = dout * gate * s; bf16, f32, f16, fp32 inside, rounded once.
+// Gradients of swiglu, s = sigmoid(gate): out = dgate = dout * up * s * (1 + gate * (1 - s)),
+// dup = dout * gate * s; bf16, f32, f16, fp32 inside, rounded once.
 //
 // Ownership: a block owns one tile of threads * vectors packs of 16 bytes, of one long row where
 //   all rows lie back to back, else of one row or of a few.

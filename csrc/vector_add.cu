@@ -3,12 +3,10 @@
 // Ownership: a block owns one tile of threads * vectors packs of 16 bytes; block count = tiles.
 // Bytes per element: 3 * sizeof(T), one flop: bound by DRAM at every size worth timing.
 // Limits: none on n, alignment or length. out may be exactly x or y, not overlap them in part.
-// Choice: one pack of x and of y a thread, 64 KB of loads in flight on a full SM; vectors > 1 give
-// a
-//   thread several. When x, y and out share their misalignment, a scalar head and tail surround
-//   aligned packs; when they differ, out decides the packs and each input pack is cut out of two
-//   aligned neighbours (the second comes from L1), which keeps 16-byte accesses on all three
-//   streams: common/stream.cuh.
+// Choice: one pack of x and of y a thread, 64 KB of loads in flight on a full SM. When x, y and out
+//   share their misalignment, a scalar head and tail surround aligned packs; when they differ, out
+//   decides the packs and each input pack is cut out of two aligned neighbours (the second comes
+//   from L1), which keeps 16-byte accesses on all three streams: common/stream.cuh.
 // Levers left unused: bulk copies (cp.async.bulk) through shared memory.
 #include "common/stream.cuh"
 

@@ -44,6 +44,7 @@ def _low_precision(tensors: Tensors) -> torch.Tensor:
 def _liger(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
+    # Column halves of one tensor are made contiguous first.
     return LigerSiLUMulFunction.apply(gate, up)  # type: ignore[no-any-return]
 
 
