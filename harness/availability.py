@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 from pathlib import Path
 
+from .protocol import one_line
 from .registry import cuda_sources
 from .spec import PEER_PACKAGES
 
@@ -37,8 +38,7 @@ def _peer_problem(peer: str) -> str:
     try:
         importlib.import_module(package)
     except Exception as error:  # what a package does at import is its own affair
-        first_line = (str(error).splitlines() or [""])[0]
-        return f"{package} cannot be imported ({type(error).__name__}: {first_line})"
+        return f"{package} cannot be imported ({one_line(error)})"
     return ""
 
 

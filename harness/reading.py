@@ -47,15 +47,14 @@ def plot(options: argparse.Namespace) -> int:
 
 def readme(options: argparse.Namespace) -> int:
     from .readme import check_readme, update_readme
-    from .registry import Registry
     from .results import read_run
 
     run = read_run(options.run)
     if not options.check:
-        update_readme(options.readme, run, Registry())
+        update_readme(options.readme, run)
         print(f"wrote the results table of {options.readme} from {options.run}")
         return 0
-    if check_readme(options.readme, run, Registry()):
+    if check_readme(options.readme, run):
         return 0
     print(
         f"{options.readme}: the results table is not what {options.run} gives; run `make readme`",

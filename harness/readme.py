@@ -9,10 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.registry import Registry
 from harness.results import ResultsError, Run, gpu_names, meta_fact, meta_value, varying
 from harness.run_repair import write_atomically
-from harness.since_run import since_run
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
@@ -23,12 +21,11 @@ _CASE = ["op", "dtype", "math_mode", "distribution", "case"]
 _NOT_RECORDED = "not recorded"
 
 
-def results_table(run: Run, registry: Registry | None = None) -> str:
+def results_table(run: Run) -> str:
     """Return the Markdown between the markers: the largest headline cases of each op.
 
     At most MAX_ROWS lines; times in microseconds are medians with a cold cache, roofs measured in
-    the same run. A side that was not timed shows its status instead. registry: say which of its ops
-    the run does not stand for.
+    the same run. A side that was not timed shows its status instead.
     """
     cases = _cases(run.rows)
     shown = _selected(cases)
@@ -43,12 +40,10 @@ def results_table(run: Run, registry: Registry | None = None) -> str:
     ]
     if len(shown) < len(cases):
         lines[-1] += f" {len(cases) - len(shown)} further cases are in bench.csv."
-    if registry is not None and (since := since_run(run, registry)):
-        lines += ["", since]
     return "\n".join(lines)
 
 
-def update_readme(readme_path: Path, run: Run, registry: Registry | None = None) -> None:
+def update_readme(readme_path: Path, run: Run) -> None:
     """Replace the text between the markers; raises ResultsError when they are missing."""
     path = Path(readme_path)
     before, _, after = _split(path)
@@ -59,16 +54,16 @@ def update_readme(readme_path: Path, run: Run, registry: Registry | None = None)
         )
     if not (run.rows["status"] == "ok").any():
         raise ResultsError(f"{run.path} holds no timed row; pass a run that was made on a GPU")
-    write_atomically(path, f"{before}{_block(run, registry)}{after}".encode())
+    write_atomically(path, f"{before}{_block(run)}{after}".encode())
 
 
-def check_readme(readme_path: Path, run: Run, registry: Registry | None = None) -> bool:
+def check_readme(readme_path: Path, run: Run) -> bool:
     """Return whether the README shows exactly this run; raises ResultsError without markers."""
-    return _split(Path(readme_path))[1] == _block(run, registry)
+    return _split(Path(readme_path))[1] == _block(run)
 
 
-def _block(run: Run, registry: Registry | None) -> str:
-    return f"{BEGIN}\n{results_table(run, registry)}\n{END}"
+def _block(run: Run) -> str:
+    return f"{BEGIN}\n{results_table(run)}\n{END}"
 
 
 def _split(path: Path) -> tuple[str, str, str]:

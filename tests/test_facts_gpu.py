@@ -45,8 +45,7 @@ def launches(stem: str, side: str, dtype: str) -> list[Launch]:
 @pytest.mark.parametrize(("stem", "side"), PAIRS)
 def test_registers_and_occupancy_are_the_drivers(stem, side, tmp_path):
     for dtype in REGISTRY.spec(stem).dtypes:
-        # A kernel that needs zeroed scratch gets a fill of its own in a capture.
-        launch = launches(stem, side, dtype)[-1]
+        (launch,) = launches(stem, side, dtype)
         (tmp_path / dtype).mkdir()
         event = {"row": {"op": stem, "backend": side, "spill_bytes": None}}
         book = FactsBook(tmp_path / dtype, REGISTRY.stems, {"sm_count": 132})

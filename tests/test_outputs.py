@@ -97,11 +97,12 @@ def test_launchers_and_libraries_get_all_outputs():
     assert [t.shape for t in empty_outputs(spec, CASE, "bf16")] == [(1000,), (1000,)]
 
 
-@pytest.mark.parametrize("mutant", sorted(MUTANTS.keys() - {"low_precision", "truncated"}))
+MEANINGLESS_HERE = {"swapped_rows", "repeated_row", "low_precision", "truncated"}
+
+
+@pytest.mark.parametrize("mutant", sorted(MUTANTS.keys() - MEANINGLESS_HERE))
 @pytest.mark.parametrize("which", [0, 1])
 def test_mutants_of_either_output_fail(mutant: str, which: int):
-    if mutant in ("swapped_rows", "repeated_row"):
-        pytest.skip("vectors have no rows")
     assert survives(two_outputs(), "bf16", Case({"N": 4096}), mutant, which) == ""
 
 
