@@ -1,32 +1,43 @@
 // out[row, :] = exp(x[row, :] - max) / sum(exp(x[row, :] - max)); f32, bf16, f16, fp32 inside.
 //
-// Ownership: threads_per_row threads own one row; short rows share a block.
+// Ownership: threads_per_row threads own one row; short rows share a block, wide rows are shared by
+//   the blocks_per_row blocks of a cluster (sm_90).
 // Bytes per element: 2 * sizeof(T), about 6 flops and 1 to 2 exp2: bound by DRAM.
 // Forms: registers (rows to 32 K), shared (row staged by cp.async, to about 200 KB), looped (any
-//   width, reads x twice). A view with an unaligned row takes element accesses: registers or
-//   looped.
+//   width, reads x twice); cluster (registers, to 256 K) and shared cluster (to about 3 MB). A view
+//   with an unaligned row takes element accesses: registers or looped.
 // NaN or +Inf in a row, or a row of -Inf only, gives a row of NaN as torch does; results under
 //   2^-126 become 0. out may be exactly x.
 // Choice: one barrier a row. Each warp reduces against its own maximum and the (maximum, sum) pairs
-//   are merged once; exps stay in registers, so a row costs one exp2 an element in that form.
-// Levers left unused: clusters with distributed shared memory for rows over 100 KB.
+//   are merged once, through distributed shared memory in a cluster; registers keep the exps.
 #include <cstdint>
 
 #include "common/async_copy.cuh"
+#include "common/exp_sum.cuh"
 #include "common/launch.cuh"
+#include "common/merge.cuh"
 #include "common/pack.cuh"
 #include "common/reduce.cuh"
+#include "common/rows.cuh"
 #include "kernels.h"
 
 namespace cuda_vs_triton {
 namespace {
 
-constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kMinBlock = 128;            // threads a block at least: short rows are grouped
 constexpr int kMaxRegisterElements = 32;  // fp32 values a thread keeps; 64 would halve occupancy
 constexpr int kSharedReserve = 1024;      // static shared memory beside a staged row
+constexpr int kMaxBlocks = 16;            // of a cluster; more than 8 is Hopper's own
+constexpr int64_t kMaxBlockRow = 65536;   // bytes of a row that one block stages, given clusters
 
-enum Form { kAuto = 0, kRegisters = 1, kShared = 2, kLooped = 3 };
+enum Form {
+  kAuto = 0,
+  kRegisters = 1,
+  kShared = 2,
+  kLooped = 3,
+  kCluster = 4,
+  kSharedCluster = 5,
+};
 
 struct Args {
   const void* x;
@@ -34,57 +45,17 @@ struct Args {
   int64_t n_rows, n_cols, x_stride, out_stride;
 };
 
-// exp(v - offset). Subtracting before the scale by log2(e) keeps large |v| exact and finite.
-__device__ __forceinline__ float exp_minus(float v, float offset) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((v - offset) * kLog2e));
-  return result;
-}
-
-// The maximum as an offset for exps: -Inf (nothing seen but -Inf) would make NaN of -Inf - -Inf in
-// a part of a row, so such a part counts from 0 and sums to 0.
-__device__ __forceinline__ float finite_offset(float max) { return max == -INFINITY ? 0.0f : max; }
-
-// What a group of threads knows of its row: sum of exp(v - max).
-struct Partial {
-  float max, sum;
-};
-
-__device__ __forceinline__ Partial merge(const Partial& a, const Partial& b) {
-  const float max = fmaxf(a.max, b.max);
-  const float offset = finite_offset(max);
-  return {max, a.sum * exp_minus(a.max, offset) + b.sum * exp_minus(b.max, offset)};
-}
-
-// Merges the warps of each row; every thread gets the row's result. kWarps warps a row.
-// `partials` has one slot a warp of the block and is used once per block: no barrier after the
-// read.
-template <int kWarps>
-__device__ __forceinline__ Partial merge_warps(Partial mine, Partial* partials) {
-  const int warp = threadIdx.x / kWarpSize;
-  const int lane = threadIdx.x % kWarpSize;
-  if (lane == 0) partials[warp] = mine;
-  __syncthreads();  // the partials of all warps are written
-  mine = partials[warp / kWarps * kWarps + lane % kWarps];
-#pragma unroll
-  for (int offset = kWarps / 2; offset > 0; offset /= 2) {
-    const Partial other = {__shfl_xor_sync(kFullMask, mine.max, offset),
-                           __shfl_xor_sync(kFullMask, mine.sum, offset)};
-    mine = merge(mine, other);
-  }
-  return mine;
-}
-
 // Factor that turns exp(v - my_max) into the softmax: 0 for a part of -Inf only in a row that has
 // more, NaN for a row of -Inf only (-Inf - -Inf) and for a row with NaN or +Inf (its sum is NaN).
-__device__ __forceinline__ float scale_of(float my_max, const Partial& row) {
+__device__ __forceinline__ float scale_of(float my_max, const ExpSum& row) {
   return exp_minus(my_max, row.max) / row.sum;
 }
 
 // ---- registers: the row lives in registers, one read, one write --------------------------------
 
-__host__ __device__ constexpr int block_threads(int threads_per_row) {
-  return threads_per_row < kMinBlock ? kMinBlock : threads_per_row;
+__host__ __device__ constexpr int block_threads(int threads_per_row, int blocks) {
+  const int threads = threads_per_row / blocks;
+  return threads < kMinBlock ? kMinBlock : threads;
 }
 
 // Blocks an SM, as a limit on registers: the most threads whose elements fit without spills on
@@ -96,20 +67,23 @@ __host__ __device__ constexpr int min_blocks(int block, int elements, int elemen
   return threads / block;
 }
 
-template <typename T, int kThreadsPerRow, int kElements, bool kPacked>
-__global__ void __launch_bounds__(block_threads(kThreadsPerRow),
-                                  kPacked ? min_blocks(block_threads(kThreadsPerRow), kElements,
-                                                       int(sizeof(T)))
+// kBlocks > 1: the blocks of a cluster share a row, and a thread's packs are those of one block of
+// kThreadsPerRow threads.
+template <typename T, int kThreadsPerRow, int kElements, bool kPacked, int kBlocks = 1>
+__global__ void __launch_bounds__(block_threads(kThreadsPerRow, kBlocks),
+                                  kPacked ? min_blocks(block_threads(kThreadsPerRow, kBlocks),
+                                                       kElements, int(sizeof(T)))
                                           : 1) softmax_kernel(Args args) {
-  constexpr int kBlock = block_threads(kThreadsPerRow);
-  constexpr int kLanes = kThreadsPerRow < kWarpSize ? kThreadsPerRow : kWarpSize;
-  constexpr int kWarpsPerRow = kThreadsPerRow / kLanes;
+  constexpr int kBlock = block_threads(kThreadsPerRow, kBlocks);
+  constexpr int kThreadsHere = kThreadsPerRow / kBlocks;  // of a row, in this block
+  constexpr int kLanes = kThreadsHere < kWarpSize ? kThreadsHere : kWarpSize;
   constexpr int kSize = kPacked ? kPackSize<T> : 1;
   constexpr int kAccesses = kElements / kSize;
 
-  const int64_t row =
-      static_cast<int64_t>(blockIdx.x) * (kBlock / kThreadsPerRow) + threadIdx.x / kThreadsPerRow;
-  const int lane = threadIdx.x % kThreadsPerRow;
+  begin_row<kBlocks>();
+  const int64_t row = static_cast<int64_t>(blockIdx.x / kBlocks) * (kBlock / kThreadsHere) +
+                      threadIdx.x / kThreadsHere;
+  const int lane = blockIdx.x % kBlocks * kThreadsHere + threadIdx.x % kThreadsHere;
   // Threads of rows past the end stay for the shuffles and barriers, with no columns of their own.
   const int n_accesses = row < args.n_rows ? static_cast<int>(args.n_cols / kSize) : 0;
   const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
@@ -117,22 +91,7 @@ __global__ void __launch_bounds__(block_threads(kThreadsPerRow),
 
   float v[kAccesses][kSize];
   if constexpr (kPacked) {
-    uint4 raw[kAccesses];
-#pragma unroll
-    for (int i = 0; i < kAccesses; ++i) {
-      const int p = lane + i * kThreadsPerRow;
-      if (p < n_accesses) raw[i] = load_pack(reinterpret_cast<const uint4*>(x) + p);
-    }
-#pragma unroll
-    for (int i = 0; i < kAccesses; ++i) {
-      const int p = lane + i * kThreadsPerRow;
-      if (p < n_accesses) {
-        unpack<T>(raw[i], v[i]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < kSize; ++j) v[i][j] = -INFINITY;
-      }
-    }
+    load_row<T, kThreadsPerRow, kAccesses>(x, n_accesses, lane, -INFINITY, v);
   } else {
 #pragma unroll
     for (int i = 0; i < kAccesses; ++i) {
@@ -158,52 +117,62 @@ __global__ void __launch_bounds__(block_threads(kThreadsPerRow),
       sum += v[i][j];
     }
   }
-  Partial result = {max, lanes_sum<kLanes>(sum)};
-  if constexpr (kWarpsPerRow > 1) {
-    __shared__ Partial partials[kBlock / kWarpSize];
-    result = merge_warps<kWarpsPerRow>(result, partials);
-  }
+  const ExpSum result =
+      merge_row<kThreadsHere / kLanes, kBlocks, kBlock / kWarpSize>({max, lanes_sum<kLanes>(sum)});
   const float scale = scale_of(max, result);
 
 #pragma unroll
   for (int i = 0; i < kAccesses; ++i) {
-    const int p = lane + i * kThreadsPerRow;
 #pragma unroll
     for (int j = 0; j < kSize; ++j) v[i][j] *= scale;
-    if (p < n_accesses) {
-      if constexpr (kPacked) {
-        store_pack(reinterpret_cast<uint4*>(out) + p, pack<T>(v[i]));
-      } else {
-        out[p] = from_float<T>(v[i][0]);
-      }
+  }
+  if constexpr (kPacked) {
+    store_row<T, kThreadsPerRow, kAccesses>(out, n_accesses, lane, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kAccesses; ++i) {
+      const int p = lane + i * kThreadsPerRow;
+      if (p < n_accesses) out[p] = from_float<T>(v[i][0]);
     }
   }
 }
 
-// ---- shared: a block stages one row in shared memory; each thread re-reads only what it copied --
+// ---- shared: blocks stage a row in shared memory; each thread re-reads only what it copied ------
 
-template <typename T, int kThreads>
+// Packs of a row that the first of `blocks` blocks of `threads` threads stages, no block more:
+// whole turns of all blocks, then what the last turn leaves it.
+__host__ __device__ constexpr int64_t staged_packs(int64_t n_packs, int threads, int blocks) {
+  const int64_t turn = int64_t(threads) * blocks;
+  const int64_t rest = n_packs % turn;
+  return n_packs / turn * threads + (rest < threads ? rest : threads);
+}
+
+template <typename T, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads) softmax_shared_kernel(Args args) {
   extern __shared__ __align__(16) uint4 s_row[];
-  __shared__ Partial partials[kThreads / kWarpSize];
   constexpr int kSize = kPackSize<T>;
+  constexpr int kTurn = kThreads * kBlocks;  // packs of the row between two of a thread
+  begin_row<kBlocks>();
   const int n_packs = static_cast<int>(args.n_cols / kSize);
-  const int64_t row = blockIdx.x;
+  const int64_t row = blockIdx.x / kBlocks;
+  const int lane = blockIdx.x % kBlocks * kThreads + threadIdx.x;
+  const int n_mine = lane < n_packs ? (n_packs - lane - 1) / kTurn + 1 : 0;
   const uint4* x =
-      reinterpret_cast<const uint4*>(static_cast<const T*>(args.x) + row * args.x_stride);
-  uint4* out = reinterpret_cast<uint4*>(static_cast<T*>(args.out) + row * args.out_stride);
+      reinterpret_cast<const uint4*>(static_cast<const T*>(args.x) + row * args.x_stride) + lane;
+  uint4* out = reinterpret_cast<uint4*>(static_cast<T*>(args.out) + row * args.out_stride) + lane;
+  uint4* staged = s_row + threadIdx.x;
 
-  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
-    async_copy_16(shared_address(s_row + p), x + p);
+  for (int i = 0; i < n_mine; ++i) {
+    async_copy_16(shared_address(staged + i * kThreads), x + i * kTurn);
   }
   async_copy_commit();
   async_copy_wait<0>();  // a thread reads back its own packs: no barrier
 
   float max = -INFINITY;
 #pragma unroll 4
-  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
+  for (int i = 0; i < n_mine; ++i) {
     float v[kSize];
-    unpack<T>(s_row[p], v);
+    unpack<T>(staged[i * kThreads], v);
 #pragma unroll
     for (int j = 0; j < kSize; ++j) max = fmaxf(max, v[j]);
   }
@@ -211,22 +180,22 @@ __global__ void __launch_bounds__(kThreads) softmax_shared_kernel(Args args) {
   const float offset = finite_offset(max);
   float sum = 0.0f;
 #pragma unroll 4
-  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
+  for (int i = 0; i < n_mine; ++i) {
     float v[kSize];
-    unpack<T>(s_row[p], v);
+    unpack<T>(staged[i * kThreads], v);
 #pragma unroll
     for (int j = 0; j < kSize; ++j) sum += exp_minus(v[j], offset);
   }
-  const Partial result =
-      merge_warps<kThreads / kWarpSize>({max, lanes_sum<kWarpSize>(sum)}, partials);
+  constexpr int kWarps = kThreads / kWarpSize;
+  const ExpSum result = merge_row<kWarps, kBlocks, kWarps>({max, lanes_sum<kWarpSize>(sum)});
   const float scale = scale_of(max, result);
 #pragma unroll 4
-  for (int p = threadIdx.x; p < n_packs; p += kThreads) {
+  for (int i = 0; i < n_mine; ++i) {
     float v[kSize];
-    unpack<T>(s_row[p], v);
+    unpack<T>(staged[i * kThreads], v);
 #pragma unroll
     for (int j = 0; j < kSize; ++j) v[j] = exp_minus(v[j], offset) * scale;
-    store_pack(out + p, pack<T>(v));
+    store_pack(out + i * kTurn, pack<T>(v));
   }
 }
 
@@ -244,7 +213,6 @@ __device__ __forceinline__ void load_values(const T* x, int64_t p,
 
 template <typename T, int kThreads, bool kPacked>
 __global__ void __launch_bounds__(kThreads) softmax_looped_kernel(Args args) {
-  __shared__ Partial partials[kThreads / kWarpSize];
   constexpr int kSize = kPacked ? kPackSize<T> : 1;
   constexpr int kBatch = kPacked ? 4 : 8;  // independent accesses in flight a thread
   const int64_t n_accesses = args.n_cols / kSize;
@@ -252,7 +220,7 @@ __global__ void __launch_bounds__(kThreads) softmax_looped_kernel(Args args) {
   const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
   T* out = static_cast<T*>(args.out) + row * args.out_stride;
 
-  Partial mine = {-INFINITY, 0.0f};
+  ExpSum mine = {-INFINITY, 0.0f};
   for (int64_t first = threadIdx.x; first < n_accesses; first += kBatch * kThreads) {
     float v[kBatch][kSize];
     float max = mine.max;
@@ -280,12 +248,9 @@ __global__ void __launch_bounds__(kThreads) softmax_looped_kernel(Args args) {
     }
     mine = {max, sum};
   }
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-    mine = merge(mine, {__shfl_xor_sync(kFullMask, mine.max, offset),
-                        __shfl_xor_sync(kFullMask, mine.sum, offset)});
-  }
-  const Partial result = merge_warps<kThreads / kWarpSize>(mine, partials);
+  mine = merge_lanes<kWarpSize>(mine, MergeExpSums());
+  constexpr int kWarps = kThreads / kWarpSize;
+  const ExpSum result = merge_row<kWarps, 1, kWarps>(mine);
   const float offset = finite_offset(result.max);
   const float scale = scale_of(result.max, result);
 
@@ -315,7 +280,7 @@ __global__ void __launch_bounds__(kThreads) softmax_looped_kernel(Args args) {
 
 template <typename T, int kThreadsPerRow, int kElements, bool kPacked>
 cudaError_t launch_registers(const Args& args, cudaStream_t stream) {
-  constexpr int kBlock = kThreadsPerRow < kMinBlock ? kMinBlock : kThreadsPerRow;
+  constexpr int kBlock = block_threads(kThreadsPerRow, 1);
   constexpr int kRows = kBlock / kThreadsPerRow;
   const int64_t n_blocks = (args.n_rows + kRows - 1) / kRows;
   softmax_kernel<T, kThreadsPerRow, kElements, kPacked>
@@ -360,27 +325,66 @@ cudaError_t launch_register_form(const Args& args, bool packed, int threads_per_
   }
 }
 
-template <typename T, int kThreads>
+template <typename T, int kThreads, int kBlocks>
 cudaError_t launch_shared(const Args& args, int shared_limit, cudaStream_t stream) {
-  const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
-  if (row_bytes > shared_limit - kSharedReserve) return cudaErrorInvalidValue;
-  const cudaError_t error =
-      allow_shared_memory<softmax_shared_kernel<T, kThreads>>(shared_limit - kSharedReserve);
+  const int64_t bytes = kPackBytes * staged_packs(args.n_cols / kPackSize<T>, kThreads, kBlocks);
+  if (bytes > shared_limit - kSharedReserve) return cudaErrorInvalidValue;
+  constexpr auto* kKernel = softmax_shared_kernel<T, kThreads, kBlocks>;
+  const cudaError_t error = allow_shared_memory<kKernel>(shared_limit - kSharedReserve);
   if (error != cudaSuccess) return error;
-  softmax_shared_kernel<T, kThreads>
-      <<<static_cast<unsigned>(args.n_rows), kThreads, static_cast<size_t>(row_bytes), stream>>>(
-          args);
-  return cudaGetLastError();
+  if constexpr (kBlocks > 1) {
+    return launch_clusters<kKernel>(args.n_rows * kBlocks, kThreads, static_cast<size_t>(bytes),
+                                    kBlocks, stream, args);
+  } else {
+    kKernel<<<static_cast<unsigned>(args.n_rows), kThreads, static_cast<size_t>(bytes), stream>>>(
+        args);
+    return cudaGetLastError();
+  }
 }
 
 template <typename T>
 cudaError_t launch_shared_form(const Args& args, int threads, int shared_limit,
                                cudaStream_t stream) {
   switch (threads) {
-    case 128: return launch_shared<T, 128>(args, shared_limit, stream);
-    case 256: return launch_shared<T, 256>(args, shared_limit, stream);
-    case 512: return launch_shared<T, 512>(args, shared_limit, stream);
-    case 1024: return launch_shared<T, 1024>(args, shared_limit, stream);
+    case 128: return launch_shared<T, 128, 1>(args, shared_limit, stream);
+    case 256: return launch_shared<T, 256, 1>(args, shared_limit, stream);
+    case 512: return launch_shared<T, 512, 1>(args, shared_limit, stream);
+    case 1024: return launch_shared<T, 1024, 1>(args, shared_limit, stream);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+// kThreads threads in each of kBlocks blocks, with kMaxRegisterElements each or in shared memory.
+template <typename T, int kThreads, int kBlocks>
+cudaError_t launch_cluster(const Args& args, bool registers, int shared_limit,
+                           cudaStream_t stream) {
+  if (!registers) return launch_shared<T, kThreads, kBlocks>(args, shared_limit, stream);
+  constexpr int kThreadsPerRow = kThreads * kBlocks;
+  if (args.n_cols > kThreadsPerRow * kMaxRegisterElements) return cudaErrorInvalidValue;
+  return launch_clusters<softmax_kernel<T, kThreadsPerRow, kMaxRegisterElements, true, kBlocks>>(
+      args.n_rows * kBlocks, kThreads, 0, kBlocks, stream, args);
+}
+
+template <typename T, int kBlocks>
+cudaError_t launch_cluster_threads(const Args& args, int threads, bool registers, int shared_limit,
+                                   cudaStream_t stream) {
+  switch (threads) {
+    case 256: return launch_cluster<T, 256, kBlocks>(args, registers, shared_limit, stream);
+    case 512: return launch_cluster<T, 512, kBlocks>(args, registers, shared_limit, stream);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+template <typename T>
+cudaError_t launch_cluster_form(const Args& args, int threads_per_row, int blocks, bool registers,
+                                int shared_limit, cudaStream_t stream) {
+  if (blocks < 1) return cudaErrorInvalidValue;
+  const int threads = threads_per_row % blocks == 0 ? threads_per_row / blocks : 0;
+  switch (blocks) {
+    case 2: return launch_cluster_threads<T, 2>(args, threads, registers, shared_limit, stream);
+    case 4: return launch_cluster_threads<T, 4>(args, threads, registers, shared_limit, stream);
+    case 8: return launch_cluster_threads<T, 8>(args, threads, registers, shared_limit, stream);
+    case 16: return launch_cluster_threads<T, 16>(args, threads, registers, shared_limit, stream);
     default: return cudaErrorInvalidValue;
   }
 }
@@ -413,8 +417,15 @@ int element_threads(int64_t n_cols) {  // the unpacked register form exists for 
   return 512;
 }
 
+// Blocks of a cluster: 32 KB of the row in each, so that an SM stages six blocks at a time.
+int cluster_blocks(int64_t row_bytes) {
+  int blocks = 2;
+  while (blocks < kMaxBlocks && row_bytes > blocks * int64_t(32 * 1024)) blocks *= 2;
+  return blocks;
+}
+
 template <typename T>
-cudaError_t dispatch(const Args& args, int threads, int form, cudaStream_t stream) {
+cudaError_t dispatch(const Args& args, int threads, int form, int blocks, cudaStream_t stream) {
   const auto unaligned = [](const void* p, int64_t stride) {
     return reinterpret_cast<uintptr_t>(p) % kPackBytes != 0 || stride % kPackSize<T> != 0;
   };
@@ -425,19 +436,25 @@ cudaError_t dispatch(const Args& args, int threads, int form, cudaStream_t strea
   DeviceFacts facts;
   if (cudaError_t error = device_facts(&facts); error != cudaSuccess) return error;
 
+  const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
+  const bool clusters = packed && facts.major >= 9;
   if (form == kAuto) {
-    const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
     const int64_t register_limit = packed ? 8192 : 512 * kMaxRegisterElements;
+    const int64_t block_bytes = facts.shared_bytes - kSharedReserve;
+    if (blocks != 0) return cudaErrorInvalidValue;  // which cluster form?
     if (threads != 0) {
       form = args.n_cols <= threads * int64_t(kMaxRegisterElements) ? kRegisters : kLooped;
     } else if (args.n_cols <= register_limit) {
       form = kRegisters;
-    } else if (packed && row_bytes <= facts.shared_bytes - kSharedReserve) {
+    } else if (packed && row_bytes <= (clusters ? kMaxBlockRow : block_bytes)) {
       form = kShared;
+    } else if (clusters && row_bytes <= kMaxBlocks * block_bytes) {
+      form = kSharedCluster;
     } else {
       form = kLooped;
     }
   }
+  if (blocks != 0 && form != kCluster && form != kSharedCluster) return cudaErrorInvalidValue;
   switch (form) {
     case kRegisters:
       if (threads == 0)
@@ -446,7 +463,6 @@ cudaError_t dispatch(const Args& args, int threads, int form, cudaStream_t strea
     case kShared: {
       if (!packed) return cudaErrorInvalidValue;
       // Several blocks an SM until one row takes more than half of the shared memory.
-      const int64_t row_bytes = args.n_cols * int64_t(sizeof(T));
       if (threads == 0)
         threads = row_bytes <= 40 * 1024 ? 256 : row_bytes <= 80 * 1024 ? 512 : 1024;
       return launch_shared_form<T>(args, threads, facts.shared_bytes, stream);
@@ -455,6 +471,16 @@ cudaError_t dispatch(const Args& args, int threads, int form, cudaStream_t strea
       if (threads == 0) threads = 1024;
       return packed ? launch_looped_form<T, true>(args, threads, stream)
                     : launch_looped_form<T, false>(args, threads, stream);
+    case kCluster:
+    case kSharedCluster:
+      if (!clusters) return cudaErrorInvalidValue;
+      if (blocks == 0) blocks = cluster_blocks(row_bytes);
+      if (threads == 0) {
+        const bool crowded = form == kCluster && args.n_cols > blocks * 256 * kMaxRegisterElements;
+        threads = blocks * (crowded ? 512 : 256);
+      }
+      return launch_cluster_form<T>(args, threads, blocks, form == kCluster, facts.shared_bytes,
+                                    stream);
     default: return cudaErrorInvalidValue;
   }
 }
@@ -463,13 +489,14 @@ cudaError_t dispatch(const Args& args, int threads, int form, cudaStream_t strea
 
 cudaError_t softmax(const void* x, void* out, int64_t n_rows, int64_t n_cols, int64_t x_stride,
                     int64_t out_stride, DType dtype, int threads_per_row, int form,
-                    cudaStream_t stream) {
+                    int blocks_per_row, cudaStream_t stream) {
   if (n_rows == 0 || n_cols == 0) return cudaSuccess;
   const Args args = {x, out, n_rows, n_cols, x_stride, out_stride};
   switch (dtype) {
-    case DType::kF32: return dispatch<float>(args, threads_per_row, form, stream);
-    case DType::kBF16: return dispatch<__nv_bfloat16>(args, threads_per_row, form, stream);
-    case DType::kF16: return dispatch<__half>(args, threads_per_row, form, stream);
+    case DType::kF32: return dispatch<float>(args, threads_per_row, form, blocks_per_row, stream);
+    case DType::kBF16:
+      return dispatch<__nv_bfloat16>(args, threads_per_row, form, blocks_per_row, stream);
+    case DType::kF16: return dispatch<__half>(args, threads_per_row, form, blocks_per_row, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -50,11 +50,7 @@ class Bound:
     config: Config
     config_source: str
     form: str
-
-    @property
-    def unfused(self) -> bool:
-        """Does it round between kernels, as torch's expression does?"""
-        return self.backend in ("torch", "compile")
+    unfused: bool = False  # does it round as the kernels of torch's expression do?
 
 
 def implementations(spec: OpSpec, case: Case, everywhere: bool) -> tuple[str, ...]:
@@ -125,7 +121,8 @@ def _bind_baseline(problem: Problem, backend: str, arguments: tuple[torch.Tensor
     def call() -> None:
         latest[:] = [function(*arguments)]
 
-    return Bound(backend, "", call, lambda: latest[0], {}, "", "")
+    unfused = backend in ("torch", "compile", *spec.unfused_peers)
+    return Bound(backend, "", call, lambda: latest[0], {}, "", "", unfused)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,9 +58,13 @@ def _unwritten(right: torch.Tensor, problem: Problem, which: int) -> torch.Tenso
 
 
 def _one_element_off(right: torch.Tensor, problem: Problem, which: int) -> torch.Tensor:
-    """The largest element, moved by two and a half allowances: two are left after rounding."""
+    """The largest element, moved by two and a half allowances: two are left after rounding. By its
+    last bit where nothing is allowed."""
     answer = problem.answers[which]
     at = int(answer.reference.abs().argmax())
+    if float(answer.allowed.view(-1)[at]) == 0.0:
+        _bits(right).view(-1)[at] ^= 1
+        return right
     wanted = answer.reference.view(-1)[at] + 2.5 * answer.allowed.view(-1)[at]
     right.view(-1)[at] = wanted.to(right.dtype)
     return right

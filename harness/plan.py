@@ -105,7 +105,7 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
         for case in (spec.test_cases if tests else _selected(spec, filters, level))
         if matches(case, filters.cases)
         for dtype in spec.dtypes
-        if dtype in (filters.dtypes or [dtype])
+        if dtype in (filters.dtypes or _dtypes(spec, level, tests))
     ]
     units = [unit for unit in units if unit.contenders]
     if not units:
@@ -117,6 +117,11 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
             "shows what there is"
         )
     return units
+
+
+def _dtypes(spec: OpSpec, level: Level, tests: bool) -> tuple[str, ...]:
+    everything = tests or level == "full"
+    return tuple(d for d in spec.dtypes if everything or d not in spec.full_dtypes)
 
 
 def _selected(spec: OpSpec, filters: Filters, level: Level) -> tuple[Case, ...]:

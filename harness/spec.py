@@ -134,9 +134,9 @@ class OpSpec:
     reduction. `drift(case)` is the part of it that may share one sign over the whole output, as a
     multiple of the summed magnitude. `unfused_rounding`, for an op that torch runs as several
     kernels, is the magnitude that those kernels round in the output's dtype in between; only
-    `torch` and `compile` are granted it. `bytes_read`, `bytes_written` and `flops` count the
-    distinct bytes and the model operations of a case. `eager(*tensors)` is the plain torch
-    expression; `library(*tensors, out)` the best fused library call, None where `absent` says
+    `torch`, `compile` and `unfused_peers` are granted it. `bytes_read`, `bytes_written` and `flops`
+    count the distinct bytes and the model operations of a case. `eager(*tensors)` is the plain
+    torch expression; `library(*tensors, out)` the best fused library call, None where `absent` says
     why. `absent` maps a backend to the reason it has no implementation. `low_precision`
     is the op computed carelessly in its own dtype: the checker must refuse it. `mutant_cases` are
     those on which outputs broken on purpose must fail; `omitted_mutants` maps one that cannot to
@@ -145,10 +145,11 @@ class OpSpec:
     configurations worth trying on a case in a dtype. `sweep_dim` is the extent that the bench
     cases vary. `out_dtype` is `out`'s where it is not the case's. `further_outputs` are written
     beside `out`. `peers` maps one of PEER_PACKAGES to its version of the op, called like `eager`: a
-    row of its own where the package is installed. `extents` maps a dimension that not every size
-    suits to (the least, what it must be a multiple of). `ladders` maps a backend to its rungs,
-    the simplest first; they run by default on the quick cases that have
-    baselines, which --quick itself leaves out.
+    row of its own where the package is installed; `unfused_peers` are those that round as torch's
+    kernels do. `extents` maps a dimension that not every size suits to (the least, what it must be
+    a multiple of). `ladders` maps a backend to its rungs, the simplest first; they run by default
+    on the quick cases that have baselines, which --quick itself leaves out. `full_dtypes` are those
+    of `dtypes` that ride along: they are benched in full, or where they are asked for.
     """
 
     stem: str
@@ -184,8 +185,10 @@ class OpSpec:
     out_dtype: str = ""
     further_outputs: tuple[Output, ...] = ()
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    unfused_peers: tuple[str, ...] = ()
     extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ladders: Mapping[str, tuple[Rung, ...]] = field(default_factory=dict)
+    full_dtypes: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -76,9 +76,11 @@ def sprinkle(tensor: torch.Tensor, generator) -> torch.Tensor:
 
 def operands(shape: Shape, kind: str, generator) -> list[torch.Tensor]:
     dims = dict(shape.dims)
-    if shape.op == "vector_add":
+    if shape.op in VECTOR_OPS:
         pair = [values((dims["N"],), kind, 1e-39, generator) for _ in range(2)]
         return [sprinkle(t, generator) for t in pair] if kind == "special" else pair
+    if shape.op in GATED_OPS:
+        return gated_operands(shape, kind, generator)
     if shape.op == "softmax":
         x = values((dims["M"], dims["N"]), "normal", 1.0, generator)
         if kind == "wide":
@@ -100,6 +102,19 @@ def operands(shape: Shape, kind: str, generator) -> list[torch.Tensor]:
     if kind == "special":
         x, b = sprinkle(x, generator), sprinkle(b, generator)
     return [x, w, b]
+
+
+def gated_operands(shape: Shape, kind: str, generator) -> list[torch.Tensor]:
+    """Wide: sigmoids from 1 to below float32's smallest normal number. Integers: but for gate, or
+    so few different results would share their rounding errors."""
+    extents = tuple(extent for _, extent in shape.dims)
+    scale = {"wide": 25.0, "small": 1e-3}.get(kind, 1.0)
+    made = []
+    for name in REGISTRY.spec(shape.op).arguments:
+        contents = kind if kind == "integers" and name != "gate" else "normal"
+        tensor = values(extents, contents, 1.0, generator) * scale
+        made.append(sprinkle(tensor, generator) if kind == "special" else tensor)
+    return made
 
 
 def placed(plain: torch.Tensor, dtype: str, start: int, padding: int) -> torch.Tensor:
@@ -138,7 +153,8 @@ def extents(most: int, least: int = 1):
     return st.one_of(spread, near).map(lambda n: min(max(n, least), most))
 
 
-OWN_SHAPES = ("vector_add", "softmax", "matmul_bias_relu")
+VECTOR_OPS, GATED_OPS = ("vector_add", "axpby"), ("swiglu", "swiglu_backward")
+OWN_SHAPES = (*VECTOR_OPS, *GATED_OPS, "softmax", "matmul_bias_relu")
 
 
 @st.composite
@@ -166,9 +182,16 @@ def any_shape(draw, op: str, dtype: str, most: int = LIMIT) -> Shape:
     if op not in OWN_SHAPES:
         return draw(common_shape(op, dtype, most))
     start = st.integers(0, 7)
-    if op == "vector_add":
+    if op in VECTOR_OPS:
         dims = (("N", draw(extents(most))),)
         shape = Shape(op, dtype, dims, (draw(start), draw(start)), draw(st.integers(0, 1)))
+    elif op in GATED_OPS:
+        i = draw(extents(min(40000, most)))
+        m = draw(extents(max(1, min(5000, most // i))))
+        starts = tuple(draw(start) for _ in REGISTRY.spec(op).arguments)
+        padding = draw(st.sampled_from((0, 0, 1, 8)))
+        dims = (("M", m), ("I", i))
+        shape = Shape(op, dtype, dims, starts, draw(st.integers(0, 1)), padding)
     elif op == "softmax":
         multiple = draw(st.sampled_from((1, 8, 64)))  # rows of whole 16-byte packs, or not
         n = -(-draw(extents(min(40000, most))) // multiple) * multiple
@@ -220,9 +243,17 @@ def _odd(draw, most: int, least: int = 3) -> int:
     return 2 * draw(st.integers(least // 2, (most - 1) // 2)) + 1
 
 
-def _add(draw, dtype: str, aligned: bool, starts: tuple[int, int], out_start: int) -> Shape:
+def _pair(
+    draw, dtype: str, op: str, aligned: bool, starts: tuple[int, int], out_start: int
+) -> Shape:
     n = _multiple_of_16(draw, 1 << 15) if aligned else _odd(draw, 1 << 15)
-    return Shape("vector_add", dtype, (("N", n),), starts, out_start)
+    return Shape(op, dtype, (("N", n),), starts, out_start)
+
+
+def _gated(draw, dtype: str, op: str, aligned: bool, padding: int) -> Shape:
+    i = _multiple_of_16(draw, 2000) if aligned else _odd(draw, 2000)
+    dims = (("M", _odd(draw, 9)), ("I", i))
+    return Shape(op, dtype, dims, (0,) * len(REGISTRY.spec(op).arguments), padding=padding)
 
 
 def _softmax(draw, dtype: str, aligned: bool, looped: bool) -> Shape:
@@ -252,11 +283,28 @@ def _matmul(draw, dtype: str, kind: str) -> Shape:
 def families(op: str) -> list[Family]:
     """What Triton specialises on: dtype, multiples of 16, aligned pointers, its constexprs."""
     drawers: dict[str, Callable[..., Shape]] = {
-        "vector_add": {
-            "multiples of 16": functools.partial(_add, aligned=True, starts=(0, 0), out_start=0),
-            "odd": functools.partial(_add, aligned=False, starts=(0, 0), out_start=0),
-            "shifted alike": functools.partial(_add, aligned=False, starts=(1, 1), out_start=1),
-            "shifted apart": functools.partial(_add, aligned=True, starts=(1, 0), out_start=0),
+        **{
+            op: {
+                "multiples of 16": functools.partial(
+                    _pair, op=op, aligned=True, starts=(0, 0), out_start=0
+                ),
+                "odd": functools.partial(_pair, op=op, aligned=False, starts=(0, 0), out_start=0),
+                "shifted alike": functools.partial(
+                    _pair, op=op, aligned=False, starts=(1, 1), out_start=1
+                ),
+                "shifted apart": functools.partial(
+                    _pair, op=op, aligned=True, starts=(1, 0), out_start=0
+                ),
+            }
+            for op in VECTOR_OPS
+        },
+        **{
+            op: {
+                "back to back": functools.partial(_gated, op=op, aligned=False, padding=0),
+                "strided": functools.partial(_gated, op=op, aligned=True, padding=16),
+                "strided, odd": functools.partial(_gated, op=op, aligned=False, padding=2),
+            }
+            for op in GATED_OPS
         },
         "softmax": {
             "multiples of 16": functools.partial(_softmax, aligned=True, looped=False),

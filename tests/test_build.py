@@ -25,8 +25,31 @@ ARCHS = ("80", "90a")
 # What the compiled form of each op must contain, as opcodes of nvdisasm.
 EXPECTED_SASS = {
     "vector_add": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
+    "axpby": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"FFMA"),
+    **dict.fromkeys(
+        ("swiglu", "swiglu_backward"),
+        (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.EX2", r"MUFU\.RCP"),
+    ),
     "softmax": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.EX2"),
+    "dropout": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"IMAD\.WIDE\.U32"),
+    "adamw": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
+    "quant_fp8_group": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
+    "quant_fp8_token": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"HMNMX2[.\w]*\.NAN"),
+    "cross_entropy": (r"LDG\.E[.\w]*\.128", r"MUFU\.EX2", r"VHMNMX|HMNMX2"),
+    "cross_entropy_dlogits": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"LDGSTS\.E[.\w]*\.128"),
+    **dict.fromkeys(
+        ("rms_norm", "add_rms_norm"),
+        (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
+    ),
+    **dict.fromkeys(
+        ("reduce_sum", "squared_norm", "column_sum"),
+        (r"LDG\.E[.\w]*\.128", r"ATOMG\.E\.INC[.\w]*\.GPU"),
+    ),
     "matmul_bias_relu": (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
+    "transpose": (r"LDG\.E\.128", r"STG\.E\.128", r"STS\.128", r"LDS\.128", r"PRMT"),
+    "rope": (r"LDG\.E\.128", r"STG\.E\.128"),
+    "layer_norm": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
+    "layer_norm_backward": (r"LDGSTS\.E[.\w]*\.128", r"LDS\.128", r"STG\.E[.\w]*\.128"),
 }
 
 
@@ -104,8 +127,11 @@ def test_the_machine_code_is_the_intended_one(
     done = subprocess.run([tool, "-sass", str(cubin)], capture_output=True, text=True, check=True)
     for opcode in EXPECTED_SASS[stem]:
         assert re.search(opcode, done.stdout), f"{stem} has no {opcode}"
-    # A generic access: the compiler lost track of which memory a pointer is in.
-    assert not re.search(r"\b(LD|ST)\.E", done.stdout)
+    # A generic access: the compiler lost track of which memory a pointer is in. In a kernel with a
+    # cluster's barrier a generic store is how another block's shared memory is written.
+    for function in done.stdout.split("Function : "):
+        generic = r"\bLD\.E" if "UCGABAR" in function else r"\b(LD|ST)\.E"
+        assert not re.search(generic, function), function.splitlines()[0]
 
 
 def test_only_bindings_knows_torch() -> None:
@@ -182,6 +208,15 @@ for call in (
     lambda: _cuda.matmul_bias_relu(
         x=m, w=m, b=m[0], out=m, block_m=0, block_n=0, block_k=0, stages=0
     ),
+    lambda: _cuda.cross_entropy(x=m, target=v, out=v, threads_per_row=0, blocks_per_sm=0),
+    lambda: _cuda.cross_entropy_dlogits(
+        x=m, target=v, out=m, loss=v, threads_per_row=0, form=0, blocks_per_row=0
+    ),
+    lambda: _cuda.reduce_sum(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.squared_norm(x=v, out=v, threads=0, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.column_sum(x=m, out=v, vectors=0, blocks_per_sm=0),
+    lambda: _cuda.cub_reduce_sum(x=v, out=v),
+    lambda: _cuda.cub_squared_norm(x=v, out=v),
     lambda: _cuda.flush_l2(buffer=v),
     lambda: _cuda.BatchTimer(flush_buffer=v, stamps=v),
     lambda: _cuda.roof_copy(dst=v, src=v, shape=0),

@@ -20,8 +20,14 @@ REPEATS = 200
 
 # Several tiles and a tail of each form; and the shape that the kernels are tuned for, in small.
 CASES = {
+    "reduce_sum": (Case({"N": 65537}), Case({"N": (1 << 22) + 3}, layout="offset1")),
+    "squared_norm": (Case({"N": 65537}), Case({"N": (1 << 22) + 3}, layout="offset1")),
+    "column_sum": (Case({"M": 1001, "N": 264}), Case({"M": 4099, "N": 131})),
     "vector_add": (Case({"N": 65537}), Case({"N": 1 << 20}, layout="offset1")),
-    "softmax": (Case({"M": 67, "N": 1000}), Case({"M": 13, "N": 40000})),
+    **dict.fromkeys(
+        ("softmax", "rms_norm", "add_rms_norm"),
+        (Case({"M": 67, "N": 1000}), Case({"M": 13, "N": 40000})),
+    ),
     "matmul_bias_relu": (
         Case({"M": 300, "N": 520, "K": 136}),
         Case({"M": 129, "N": 131, "K": 4099}),

@@ -28,6 +28,7 @@ from edge_cases import (
 )
 
 from harness.availability import extension_problem
+from harness.registry import load_triton
 from harness.spec import empty_outputs
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -85,9 +86,8 @@ def test_cpu_tensors_are_refused_alike(op, monkeypatch):
     """The one refusal of the CUDA side that needs no GPU."""
     if reason := extension_problem():
         pytest.skip(reason)
-    # Of the module in use: without the interpreter the Triton side takes no CPU tensor either.
-    checks = REGISTRY.triton_module(op).require_tensors.__globals__
-    monkeypatch.setitem(checks, "cpu_tensors_allowed", lambda: False)
+    # Without the interpreter the Triton side takes no CPU tensor either.
+    monkeypatch.setattr(load_triton("_checks"), "cpu_tensors_allowed", lambda: False)
     spec = REGISTRY.spec(op)
     case = spec.test_cases[3]
     tensors = spec.make_inputs(case, spec.dtypes[0], "cpu", 1).values()

@@ -47,6 +47,10 @@ def streams_16(c: Instructions) -> bool:
     return 16 in c.loads and 16 in c.stores
 
 
+def two_approximations(c: Instructions) -> bool:
+    return c.mix.get("MUFU", 0) >= 2
+
+
 def copies_16(c: Instructions) -> bool:
     return "cp.async" in c.async_copy and list(c.async_bytes) == [16]
 
@@ -60,20 +64,39 @@ def no_tma(c: Instructions) -> bool:
 
 
 ADD, SOFTMAX, PRODUCT = "vector_add", "softmax", "matmul_bias_relu"
+FULL_SUMS = ("reduce_sum", "squared_norm")
 CLAIMS = (
     Claim(f"csrc/{ADD}.cu", "keeps 16-byte accesses on all three streams", "*", streams_16),
     Claim(f"csrc/{ADD}.cu", "Levers left unused: bulk copies", "*", lambda c: not c.async_copy),
+    Claim("csrc/axpby.cu", "A scalar head and tail surround 16-byte packs", "*", streams_16),
+    Claim("csrc/axpby.cu", "one fused multiply-add", "*", lambda c: c.mix.get("FFMA", 0) > 0),
+    *(
+        Claim(f"csrc/{stem}.cu", "exp2 and a reciprocal", "*", two_approximations)
+        for stem in ("swiglu", "swiglu_backward")
+    ),
+    *(
+        Claim(f"csrc/{stem}.cu", "keep 16-byte accesses", "*", streams_16)
+        for stem in ("swiglu", "swiglu_backward")
+    ),
+    *(
+        Claim(f"triton_kernels/{stem}.py", "the full tile has its own branch", case, streams_16)
+        for stem, case in (("axpby", "2^28-1 *"), ("axpby", "2^28:offset1 *"))
+    ),
+    *(
+        Claim(f"triton_kernels/{stem}.py", "any row stride of at least n_cols", "*", streams_16)
+        for stem in ("swiglu", "swiglu_backward")
+    ),
     Claim(
         f"csrc/{SOFTMAX}.cu",
         "shared (row staged by cp.async",
         "softmax_shared_kernel*",
         lambda c: copies_16(c) and 16 in c.stores,
     ),
-    Claim(f"csrc/{SOFTMAX}.cu", "registers (rows to 32 K)", "softmax_kernel*, true>", streams_16),
+    Claim(f"csrc/{SOFTMAX}.cu", "registers (rows to 32 K)", "softmax_kernel*, true*>", streams_16),
     Claim(
         f"csrc/{SOFTMAX}.cu",
         "A view with an unaligned row takes element accesses",
-        "*, false>",
+        "*, false*>",
         lambda c: 16 not in c.loads and 16 not in c.stores,
     ),
     Claim(f"csrc/{SOFTMAX}.cu", "1 to 2 exp2", "*", lambda c: c.mix.get("MUFU", 0) > 0),
@@ -96,6 +119,17 @@ CLAIMS = (
         lambda c: not c.async_copy and 16 not in c.loads,
     ),
     Claim(f"csrc/{PRODUCT}.cu", "Levers left unused there: TMA, wgmma", "*", no_tma),
+    *(Claim(f"csrc/{stem}.cu", "bound by DRAM", f"{stem}_kernel*", loads_16) for stem in FULL_SUMS),
+    Claim("csrc/reduce_sum.cu", "Levers left unused: for", "*", lambda c: not c.async_copy),
+    Claim("csrc/column_sum.cu", "a thread owns one pack of columns", "*, true>", loads_16),
+    Claim(
+        "csrc/column_sum.cu",
+        "Levers left unused: a tile under 32 packs",
+        "*",
+        lambda c: not c.async_copy,
+    ),
+    *(Claim(f"triton_kernels/{stem}.py", "Bytes: one read", "*", loads_16) for stem in FULL_SUMS),
+    Claim("triton_kernels/column_sum.py", "keeps 16-byte loads", "*", loads_16),
     Claim(
         f"triton_kernels/{ADD}.py",
         "the full tile has its own branch without a mask",
@@ -124,6 +158,138 @@ CLAIMS = (
     ),
     Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
     Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
+    Claim("csrc/rms_norm.cu", "a thread holds 16-byte packs", "*, true>", streams_16),
+    *(
+        Claim(f"csrc/{stem}.cu", words, f"{stem}_staged_kernel*", copies_16)
+        for stem, words in (
+            ("rms_norm", "staged (in shared memory by cp.async"),
+            ("add_rms_norm", "The staged form keeps x and r in shared memory"),
+        )
+    ),
+    Claim("csrc/add_rms_norm.cu", "16-byte packs; all loads", "*, true>", streams_16),
+    Claim(
+        "csrc/rms_norm.cu",
+        "A tensor with an unaligned row takes element accesses",
+        "*, false>",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    *(
+        Claim(f"triton_kernels/{stem}.py", "VEC says which power of two", "*", streams_16)
+        for stem in ("rms_norm", "add_rms_norm")
+    ),
+    Claim("csrc/cross_entropy.cu", "Any alignment keeps 16-byte loads", "*", loads_16),
+    Claim(
+        "csrc/cross_entropy.cu", "Levers left unused: bulk copies", "*", lambda c: not c.async_copy
+    ),
+    Claim(
+        "csrc/cross_entropy_dlogits.cu",
+        "Rows at any address keep 16-byte accesses",
+        "cross_entropy_dlogits_kernel*",
+        streams_16,
+    ),
+    Claim(
+        "csrc/cross_entropy_dlogits.cu",
+        "shared (row staged by cp.async",
+        "*_shared_kernel*",
+        lambda c: copies_16(c) and 16 in c.stores,
+    ),
+    Claim(
+        "csrc/cross_entropy_dlogits.cu",
+        "the looped form takes element accesses",
+        "*_element_kernel*",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim(
+        "triton_kernels/cross_entropy.py", "reads rows at any address by 16 bytes", "*", loads_16
+    ),
+    Claim(
+        "triton_kernels/cross_entropy_dlogits.py",
+        "read and write rows at any address by 16 bytes",
+        "*x50257 *",
+        streams_16,
+    ),
+    Claim("csrc/dropout.cu", "packs of 16 bytes", "dropout_kernel*", streams_16),
+    Claim(
+        "csrc/dropout.cu",
+        "views off 16-byte boundaries take element accesses",
+        "dropout_element_kernel*",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim("csrc/adamw.cu", "packs of 16 bytes", "adamw_kernel*", streams_16),
+    Claim(
+        "csrc/quant_fp8_group.cu",
+        "16 adjacent bytes to store",
+        "quant_fp8_group_kernel*",
+        streams_16,
+    ),
+    Claim("csrc/quant_fp8_token.cu", "every lane stores 16", "quant_fp8_token_kernel*", streams_16),
+    Claim(
+        "triton_kernels/dropout.py",
+        "The full tile has its own branch without a mask",
+        "2^28-1 *",
+        streams_16,
+    ),
+    Claim(
+        "triton_kernels/adamw.py", "the full tile has a branch of its own", "2^27-1 *", streams_16
+    ),
+    Claim("triton_kernels/quant_fp8_group.py", "one layout serves load and store", "*", streams_16),
+    Claim(
+        "triton_kernels/quant_fp8_token.py",
+        "VEC states the multiple that holds",
+        "*",
+        streams_16,
+    ),
+    Claim(
+        "csrc/transpose.cu",
+        "every access, global and shared, is 16 bytes wide",
+        "transpose_kernel*",
+        lambda c: list(c.loads) == [16] and list(c.stores) == [16],
+    ),
+    Claim(
+        "csrc/transpose.cu",
+        "all others move single elements",
+        "transpose_elements_kernel*",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim(
+        "triton_kernels/transpose.py",
+        "layouts for load and store are both 16 bytes wide",
+        "16384x16384 *",
+        streams_16,
+    ),
+    Claim("csrc/layer_norm.cu", "registers (one row a group", "layer_norm_kernel*", streams_16),
+    Claim(
+        "csrc/layer_norm.cu",
+        "keep w and b in shared memory and load the next row",
+        "layer_norm_resident_kernel*",
+        lambda c: copies_16(c) and streams_16(c),
+    ),
+    Claim(
+        "csrc/layer_norm.cu",
+        "Rows that are not 16-byte aligned take element accesses",
+        "layer_norm_looped_kernel*, false>",
+        lambda c: 16 not in c.loads and 16 not in c.stores,
+    ),
+    Claim(
+        "csrc/layer_norm_backward.cu",
+        "x and dy of the next rows travel by cp.async",
+        "layer_norm_backward_kernel*",
+        lambda c: copies_16(c) and 16 in c.stores,
+    ),
+    Claim(
+        "triton_kernels/layer_norm.py",
+        "VEC says which power of two divides the strides",
+        "*",
+        streams_16,
+    ),
+    Claim(
+        "triton_kernels/layer_norm_backward.py",
+        "VEC says which power of two divides n_cols",
+        "*",
+        lambda c: 16 in c.loads or 16 in c.async_bytes,  # beside 4 of mean and rstd
+    ),
+    Claim("csrc/rope.cu", "owns one pack of 16 bytes of cos and of sin", "*, true>", streams_16),
+    Claim("triton_kernels/rope.py", "accesses stay 16 bytes wide", "*", streams_16),
 )
 
 

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.gpu
 
 REGISTRY = Registry()
 SIDES = ("cuda", "triton")
+ROW_OPS = ("softmax", "rms_norm", "add_rms_norm")  # rows shared by clusters and by programs
+LAYER_NORMS = ("layer_norm", "layer_norm_backward")
+CROSS_ENTROPIES = ("cross_entropy", "cross_entropy_dlogits")
 CASES = [
     pytest.param(stem, case, dtype, side, id=f"{stem}-{case.name}-{dtype}-{side}")
     for stem in REGISTRY.stems
@@ -48,9 +51,16 @@ def test_every_tuning_candidate_is_right(stem, side):
     spec = REGISTRY.spec(stem)
     # One of the cases with more than one tile that no candidate divides.
     case = {
-        "vector_add": Case({"N": 70001}),
-        "softmax": Case({"M": 67, "N": 1000}),
+        **dict.fromkeys(ROW_OPS, Case({"M": 67, "N": 1000})),
+        **dict.fromkeys(("vector_add", "axpby"), Case({"N": 70001})),
+        # Strided rows; the other tests have them back to back.
+        **dict.fromkeys(("swiglu", "swiglu_backward"), Case({"M": 67, "I": 1000}, layout="packed")),
         "matmul_bias_relu": Case({"M": 300, "N": 520, "K": 136}),
+        # 16 MB and a tail: the candidates for long vectors.
+        "reduce_sum": Case({"N": (1 << 23) + 5}),
+        "squared_norm": Case({"N": (1 << 23) + 5}),
+        "column_sum": Case({"M": 1001, "N": 1000}),
+        **dict.fromkeys(("cross_entropy", "cross_entropy_dlogits"), Case({"M": 67, "V": 8191})),
     }.get(stem, max(spec.mutant_cases, key=spec.n_output_elements))
     dtype = spec.dtypes[0]
     problem = Problem(spec, case, dtype, "cuda", 3)
@@ -106,6 +116,41 @@ def test_softmax_keeps_nan_and_infinity_like_torch(side, dtype):
     assert torch.equal(problem.out.isnan(), want.isnan())
     finite = ~want.isnan()
     torch.testing.assert_close(problem.out.double()[finite], want[finite], rtol=1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stem", "n_cols"),
+    [
+        *((s, n) for s in (*ROW_OPS, *LAYER_NORMS) for n in (4096, 40000, 131072)),
+        *((s, n) for s in CROSS_ENTROPIES for n in (50257, 131072)),
+    ],
+)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_candidates_are_right_on_wide_rows(stem, side, dtype, n_cols):
+    """More rows than groups of programs or clusters; 40000 columns leave the last part short, and
+    50257 begin rows at any element."""
+    spec = REGISTRY.spec(stem)
+    case = Case({"M": 300, spec.sweep_dim: n_cols})
+    problem = Problem(spec, case, dtype, "cuda", 3)
+    for config in ({}, *spec.tuning[side](case, dtype)):
+        run_and_judge(problem, bind(REGISTRY, problem, side, "", config, "").call)
+
+
+@pytest.mark.parametrize("stem", ROW_OPS)
+def test_programs_that_share_rows_can_be_launched_again_and_in_graphs(stem):
+    problem = Problem(REGISTRY.spec(stem), Case({"M": 300, "N": 40000}), "bf16", "cuda", 3)
+    shared_rows = {"BLOCK_N": 8192, "num_warps": 8, "RESIDENT": 3}
+    bound = bind(REGISTRY, problem, "triton", "", shared_rows, "")
+    for _ in range(3):
+        run_and_judge(problem, bound.call)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound.call()
+        bound.call()
+    for _ in range(3):
+        run_and_judge(problem, graph.replay)
+    run_and_judge(problem, bound.call)
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -44,7 +44,7 @@ def test_no_mutant_survives(spec: OpSpec, dtype: str, case: Case, which: int, mu
 def test_mutants_are_tried_on_a_small_and_on_an_odd_case(spec: OpSpec):
     sizes = [largest_operand(spec, case) for case in spec.mutant_cases]
     assert len(sizes) >= 3
-    assert min(sizes) <= 128 < 4000 <= max(sizes)
+    assert min(sizes) <= 256 < 4000 <= max(sizes)
     free = [dim for dim in spec.mutant_cases[0].dims if spec.extents.get(dim, (0, 1))[1] % 2]
     assert any(all(case.dims[dim] % 2 for dim in free) for case in spec.mutant_cases)
 

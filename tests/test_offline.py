@@ -42,12 +42,32 @@ def multiplied(m, n, k, dtype=torch.bfloat16):
 def rows(n, dtype=torch.bfloat16):
     return [tensor(64, n, dtype=dtype) for _ in range(2)]
 
+def classified(n, dtype=torch.bfloat16):
+    return [tensor(64, n, dtype=dtype), tensor(64, dtype=torch.int64)]
+
+def packed(m, i, n_more, dtype=torch.bfloat16):
+    # two column halves of one tensor, and n_more tensors of their shape
+    both = tensor(m, 2 * i, dtype=dtype)
+    return [both[:, :i], both[:, i:], *(tensor(m, i, dtype=dtype) for _ in range(n_more))]
+
+single = tensor(1, dtype=torch.float32)
+losses = tensor(64, dtype=torch.float32)
 launches = {
     "vector_add": {
         "odd f32": (added(100003, dtype=torch.float32), {}),
         "odd bf16": (added(100003), {}),
         "one in": (added(100003, start=1), {}),
         "one element": (added(1), {}),
+    },
+    "axpby": {"large f32": (added((1 << 22) - 1, dtype=torch.float32), {})},
+    "swiglu": {
+        "one row": ([tensor(1, 14336) for _ in range(3)], {}),
+        "packed": (packed(512, 14336, 1), {}),
+        "packed 1000 f32": (packed(512, 1000, 1, torch.float32), {}),
+    },
+    "swiglu_backward": {
+        "11008": ([tensor(512, 11008) for _ in range(5)], {}),
+        "packed": (packed(512, 14336, 3), {}),
     },
     "softmax": {
         "4096": (rows(4096), {}),
@@ -56,7 +76,63 @@ launches = {
         "16384 f16": (rows(16384, torch.float16), {}),
         "32768 one read": (rows(32768), {"BLOCK_N": 32768}),
         "70000": (rows(70000), {}),
+        "131072": (rows(131072), {}),
+        "131072 f32": (rows(131072, torch.float32), {}),
+        "70000 looped": (rows(70000), {"BLOCK_N": 16384}),
         "odd": (rows(1025), {}),
+    },
+    **{
+        stem: {
+            f"{dtype} {n}": ([tensor(n, dtype=getattr(torch, dtype)), single], {})
+            for dtype in ("bfloat16", "float32")
+            for n in (1 << 16, (1 << 24) + 3)
+        }
+        for stem in ("reduce_sum", "squared_norm")
+    },
+    **{
+        stem: {
+            case: (
+                [
+                    *[tensor(64, n, dtype=dtype) for _ in range(n_inputs)],
+                    tensor(n, dtype=dtype),
+                    *[tensor(64, n, dtype=dtype) for _ in range(n_inputs)],
+                ],
+                config,
+            )
+            for case, n, dtype, config in (
+                ("128", 128, torch.bfloat16, {}),
+                ("5120", 5120, torch.bfloat16, {}),
+                ("32768", 32768, torch.bfloat16, {}),
+                ("16384 f32", 16384, torch.float32, {}),
+                ("131072", 131072, torch.bfloat16, {}),
+                ("131072 f32", 131072, torch.float32, {}),
+                ("70000 looped", 70000, torch.bfloat16, {"BLOCK_N": 8192}),
+                ("odd", 1025, torch.bfloat16, {}),
+            )
+        }
+        for stem, n_inputs in (("rms_norm", 1), ("add_rms_norm", 2))
+    },
+    "cross_entropy": {
+        name: ([*classified(n, dtype), losses], {})
+        for name, n, dtype in (
+            ("4096", 4096, torch.bfloat16),
+            ("50257", 50257, torch.bfloat16),
+            ("128256 f32", 128256, torch.float32),
+        )
+    },
+    "cross_entropy_dlogits": {
+        name: ([*classified(n, dtype), rows(n, dtype)[0], losses], c)
+        for name, n, dtype, c in (
+            ("4096", 4096, torch.bfloat16, {}),
+            ("50257", 50257, torch.bfloat16, {}),
+            ("50257 looped", 50257, torch.bfloat16, {"BLOCK_N": 16384}),
+            ("128256 f32", 128256, torch.float32, {}),
+        )
+    },
+    "column_sum": {
+        "4096": ([tensor(65536, 4096), tensor(4096, dtype=torch.float32)], {}),
+        "1000": ([tensor(8192, 1000), tensor(1000, dtype=torch.float32)], {}),
+        "odd": ([tensor(8192, 1001), tensor(1001, dtype=torch.float32)], {}),
     },
     "matmul_bias_relu": {
         "4096": (multiplied(4096, 4096, 4096), {}),
@@ -126,19 +202,37 @@ def test_every_kernel_compiles_without_spilling(arch: int, cache: Path) -> None:
 @pytest.mark.parametrize("arch", [80, 90, 100])
 def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> None:
     facts = probe(arch, cache)["facts"]
+    streams = ("vector_add", "axpby", "swiglu", "swiglu_backward")
+    for name in facts:
+        if name.split()[0] in streams and name != "vector_add one element":
+            assert facts[name]["loads_16_bytes"] >= 2, name
+            assert facts[name]["stores_16_bytes"] >= 1, name
     for name in (
-        "vector_add odd f32",
-        "vector_add odd bf16",
-        "vector_add one in",
         "softmax 4096",
         "softmax 1000",
         "softmax 8192 f32",
         "softmax 16384 f16",
         "softmax 32768 one read",
+        "softmax 70000",
+        "softmax 131072",
+        "softmax 131072 f32",
     ):
         assert facts[name]["loads_16_bytes"] >= 2, name
         assert facts[name]["stores_16_bytes"] >= 2, name
-    looped = facts["softmax 70000"]
+    for stem in ("rms_norm", "add_rms_norm"):
+        for case in ("128", "5120", "32768", "16384 f32", "131072", "131072 f32"):
+            assert facts[f"{stem} {case}"]["loads_16_bytes"] >= 2, (stem, case)
+            assert facts[f"{stem} {case}"]["stores_16_bytes"] >= 1, (stem, case)
+        assert facts[f"{stem} 131072"]["name"] == f"{stem}_shared_row_kernel"
+        assert facts[f"{stem} 70000 looped"]["name"] == f"{stem}_looped_kernel"
+    for name in facts:
+        if name.split()[0] in ("reduce_sum", "squared_norm", "column_sum") and "odd" not in name:
+            assert facts[name]["loads_16_bytes"] >= 2, name
+        if name.startswith("cross_entropy"):  # rows of 50257 begin at any element
+            assert facts[name]["loads_16_bytes"] >= 2, name
+            assert facts[name]["stores_16_bytes"] >= 2 * ("dlogits" in name), name
+    assert facts["softmax 70000"]["name"] == "softmax_shared_row_kernel"
+    looped = facts["softmax 70000 looped"]
     assert looped["name"] == "softmax_looped_kernel"
     assert looped["cp_async_16_bytes"] >= 4
     assert looped["stores_16_bytes"] >= 2

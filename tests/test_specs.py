@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -17,11 +18,37 @@ REGISTRY = Registry()
     [
         ("vector_add", {"N": 1000}, "f32", 8000, 4000, 1000),
         ("vector_add", {"N": 7}, "bf16", 28, 14, 7),
+        ("axpby", {"N": 1000}, "bf16", 4000, 2000, 3000),
+        ("swiglu", {"M": 3, "I": 5}, "bf16", 60, 30, 90),
+        ("swiglu_backward", {"M": 3, "I": 5}, "f32", 180, 120, 180),
         ("softmax", {"M": 3, "N": 5}, "f32", 60, 60, 75),
         ("softmax", {"M": 10, "N": 100}, "f16", 2000, 2000, 5000),
+        ("reduce_sum", {"N": 1000}, "f32", 4000, 4, 1000),
+        ("squared_norm", {"N": 7}, "bf16", 14, 4, 14),
+        ("column_sum", {"M": 10, "N": 3}, "bf16", 60, 12, 30),
+        # x (and r) 3*5 and w 5 elements read, out (and h) 3*5 written
+        ("rms_norm", {"M": 3, "N": 5}, "f32", 80, 60, 60),
+        ("add_rms_norm", {"M": 3, "N": 5}, "bf16", 70, 60, 75),
         # x 2*4 + w 4*3 + b 3 = 23 elements read, 2*3 written, 2*2*3*4 flops
         ("matmul_bias_relu", {"M": 2, "N": 3, "K": 4}, "bf16", 46, 12, 48),
         ("matmul_bias_relu", {"M": 1, "N": 1, "K": 0}, "f16", 2, 2, 0),
+        # 3*5 logits, 3 targets of 8 bytes; 3 losses of 4 bytes
+        ("cross_entropy", {"M": 3, "V": 5}, "f32", 84, 12, 60),
+        ("cross_entropy", {"M": 10, "V": 100}, "bf16", 2080, 40, 4000),
+        ("cross_entropy_dlogits", {"M": 10, "V": 100}, "bf16", 2080, 2040, 5000),
+        ("dropout", {"N": 1000}, "bf16", 2000, 2000, 1000),
+        ("adamw", {"N": 1000}, "f32", 16000, 12000, 16000),
+        # 3*256 elements, a float for each of 3*2 groups
+        ("quant_fp8_group", {"M": 3, "N": 256}, "bf16", 1536, 792, 1536),
+        ("quant_fp8_token", {"M": 3, "N": 256}, "f16", 1536, 780, 1536),
+        ("transpose", {"M": 3, "N": 5}, "f32", 60, 60, 0),
+        ("transpose", {"M": 3, "N": 5}, "i8", 15, 15, 0),
+        # 3*5 elements and 2*5 parameters read
+        ("layer_norm", {"M": 3, "N": 5}, "bf16", 50, 30, 120),
+        # 2*3*5 + 5 elements and 2*3 floats read, 3*5 + 2*5 elements written
+        ("layer_norm_backward", {"M": 3, "N": 5}, "bf16", 94, 50, 195),
+        # x 2*3*4 + cos and sin 2*2 each = 32 elements read
+        ("rope", {"T": 2, "H": 3, "D": 4}, "bf16", 64, 48, 72),
     ],
 )
 def test_bytes_and_flops_by_hand(stem, dims, dtype, read, written, flops):
@@ -52,6 +79,15 @@ def test_reference_by_hand():
     add = REGISTRY.spec("vector_add")
     t = {"x": torch.tensor([1.0, 2.0]), "y": torch.tensor([0.5, -2.0])}
     assert add.reference(t).tolist() == [1.5, 0.0]
+    assert REGISTRY.spec("axpby").reference(t).tolist() == [1.75, 5.0]
+    t = {"gate": torch.tensor([[0.0, math.log(3.0)]]), "up": torch.tensor([[5.0, 2.0]])}
+    swiglu = REGISTRY.spec("swiglu").reference(t)  # sigmoids of 1/2 and 3/4
+    assert swiglu.tolist()[0] == pytest.approx([0.0, 1.5 * math.log(3.0)])
+    backward = REGISTRY.spec("swiglu_backward")
+    t["dout"] = torch.tensor([[2.0, -1.0]])
+    slope = 0.75 * (1 + math.log(3.0) / 4)
+    assert backward.reference(t).tolist()[0] == pytest.approx([5.0, -2.0 * slope])
+    assert backward.outputs[1].reference(t).tolist()[0] == pytest.approx([0, -0.75 * math.log(3)])
     softmax = REGISTRY.spec("softmax")
     row = softmax.reference({"x": torch.log(torch.tensor([[1.0, 3.0]]))})
     assert row.tolist()[0] == pytest.approx([0.25, 0.75])
@@ -62,6 +98,34 @@ def test_reference_by_hand():
         "b": torch.tensor([0.5, 0.5]),
     }
     assert matmul.reference(t).tolist() == [[11.5, 0.0]]
+    # mean 2, variance 1
+    t = {"x": torch.tensor([[1.0, 3.0]]), "w": torch.tensor([2.0, 3.0]), "b": torch.ones(2)}
+    norm = REGISTRY.spec("layer_norm").reference(t)
+    assert norm.tolist()[0] == pytest.approx([-1.0, 4.0], abs=1e-4)
+    # xhat is (-1, 1), w dy (2, 6): means 4 of it and 2 of its product with xhat
+    t = {"dy": torch.tensor([[1.0, 2.0]]), "x": t["x"], "w": t["w"]} | {
+        "mean": torch.tensor([2.0]),
+        "rstd": torch.tensor([1.0]),
+    }
+    gradients = [
+        output.reference(t).tolist() for output in REGISTRY.spec("layer_norm_backward").outputs
+    ]
+    assert gradients == [[[0.0, 0.0]], [-1.0, 2.0], [1.0, 2.0]]
+    quant = REGISTRY.spec("quant_fp8_token")
+    row = {"x": torch.tensor([[1.0, -2.0, 0.5]])}
+    assert quant.reference(row).tolist() == [[224.0, -448.0, 112.0]]
+    assert quant.outputs[1].reference(row).tolist() == [2 / 448]
+    t = {"x": torch.log(torch.tensor([[1.0, 3.0]])), "target": torch.tensor([1])}
+    loss = REGISTRY.spec("cross_entropy").reference(t)
+    assert loss.tolist() == pytest.approx([0.2876820724517809])  # log(4 / 3)
+    gradient = REGISTRY.spec("cross_entropy_dlogits")
+    assert gradient.reference(t).tolist()[0] == pytest.approx([0.25, -0.25])
+    assert gradient.outputs[1].reference(t).tolist() == loss.tolist()
+    t = {"x": torch.tensor([1.0, -2.0, 4.0])}
+    assert REGISTRY.spec("reduce_sum").reference(t).tolist() == [3.0]
+    assert REGISTRY.spec("squared_norm").reference(t).tolist() == pytest.approx([21.0])
+    t = {"x": torch.tensor([[1.0, -2.0], [3.0, 5.0]])}
+    assert REGISTRY.spec("column_sum").reference(t).tolist() == [4.0, 3.0]
 
 
 @pytest.mark.parametrize("stem", REGISTRY.stems)

@@ -5,12 +5,16 @@ stride_om in elements (at least n_cols). All arithmetic is fp32 with one roundin
 
 softmax_kernel: a program owns ROWS whole rows as one [ROWS, BLOCK_N] tile in registers and reads
 them once. Bytes: one read and one write an element (4 + 4 f32, 2 + 2 bf16) for about five
-operations: memory bound. softmax_looped_kernel: a program owns one row that does not fit in
-registers, walks it in BLOCK_N pieces for the maximum and the sum, then walks it back to front
-to write: two reads and one write, of which the second read can hit L2.
+operations: memory bound. softmax_shared_row_kernel: PARTS programs that are resident together
+share a row too wide for one, keep BLOCK_N columns each in registers and exchange maximum and sum
+through global memory (_row_exchange.py) while their parts of the next row arrive: one read.
+softmax_looped_kernel: a program owns one such row, walks it in BLOCK_N pieces for the maximum and
+the sum, then walks it back to front to write: two reads and one write, of which the second read
+can hit L2.
 
-Limits: n_rows and n_cols below 2^30, one-read rows up to 32768 columns (beyond that registers
-spill).
+Limits: n_rows and n_cols below 2^30, one-read rows up to 32768 columns in one program (beyond
+that registers spill). Programs cannot wait for each other in the interpreter, which takes the
+looped form.
 NaN, +Inf, or nothing but -Inf in a row gives a row of NaN, as torch does.
 
 The choice that is not obvious: Triton knows that an integer is a multiple of 16, or nothing. Rows
@@ -18,7 +22,8 @@ of 1000 bf16 columns start at 16-byte boundaries too, so VEC states the multiple
 keeps 16-byte accesses; n_cols == BLOCK_N drops the column mask altogether (EVEN_N).
 
 What the language cannot do: tiles that are not a power of two (5120 columns hold 8192 lanes), and
-share one row between the blocks of a cluster, which would save the second read.
+exchange partials between the blocks of a cluster through their shared memory: the shared row form
+goes through L2, about three round trips a row, which the next row's loads have to hide.
 """
 
 import math
@@ -34,6 +39,7 @@ from ._checks import (
     require_shape_of_x,
     require_tensors,
 )
+from ._row_exchange import can_wait, gather, group_count, leave, publish, registers, scratch
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[rows, cols]", "out": "[rows, cols]"}
@@ -45,6 +51,10 @@ MAX_ONE_READ_COLS = 16384
 # Four stages prefetch three pieces: 96 KiB of shared memory, so at most two rows a multiprocessor
 # are open at once and rows of 128 KiB stay in a 50 MB L2 until their second read.
 PIECE_BYTES = 32768
+MAX_SHARED_ROW_COLS = 1 << 18  # 64 programs a row in f32
+# Three or four programs of 8 warps a multiprocessor hold 48 or 64 KiB of rows and wait for as
+# much: what registers hold without spills, 32 (16 bits) or 16 (f32) elements a thread.
+PART_BYTES = 16384
 
 
 @triton.jit
@@ -144,6 +154,80 @@ def softmax_looped_kernel(
             tl.store(out_ptr + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
 
 
+@triton.jit
+def softmax_shared_row_kernel(
+    x_ptr,
+    out_ptr,
+    counters_ptr,
+    partials_ptr,
+    stride_xm,
+    stride_om,
+    n_rows,
+    n_cols,
+    PARTS: tl.constexpr,  # programs that share a row
+    BLOCK_N: tl.constexpr,  # columns of a part
+    VEC: tl.constexpr,  # a power of two that divides n_cols, stride_xm and stride_om
+    EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
+):
+    n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
+    stride_xm = stride_xm // VEC * VEC
+    stride_om = stride_om // VEC * VEC
+    pid = tl.program_id(axis=0)
+    group = pid // PARTS
+    part = pid % PARTS
+    n_groups = tl.num_programs(axis=0) // PARTS
+    cols = part * BLOCK_N + tl.arange(0, BLOCK_N)
+    x_ptrs = x_ptr + cols
+    out_ptrs = out_ptr + cols
+
+    x = _load_part(x_ptrs + group.to(tl.int64) * stride_xm, cols, n_cols, True, EVEN_N)
+    step = 0
+    for row in tl.range(group, n_rows, n_groups, num_stages=1):
+        v = x.to(tl.float32)
+        part_max = tl.max(v, axis=0)
+        # A part may hold only -Inf; subtracting that from itself would make NaN.
+        numerator = tl.exp2((v - _finite(part_max)) * LOG2E)
+        part_sum = tl.sum(numerator, axis=0)
+        if PARTS > 1:
+            publish(counters_ptr, partials_ptr, group, part, step, part_max, part_sum, PARTS)
+        # The next row's part is on its way while this program waits for the others.
+        next_row = row + n_groups
+        x = _load_part(
+            x_ptrs + next_row.to(tl.int64) * stride_xm, cols, n_cols, next_row < n_rows, EVEN_N
+        )
+        if PARTS > 1:
+            maxima, sums = gather(counters_ptr, partials_ptr, group, step, PARTS)
+            shift = _finite(tl.max(maxima, axis=0))
+            row_sum = tl.sum(sums * tl.exp2((maxima - shift) * LOG2E), axis=0)
+        else:
+            shift = _finite(part_max)
+            row_sum = part_sum
+        # A row of -Inf has sum 0: 0 / 0 makes its NaN.
+        out = numerator * (tl.exp2((part_max - shift) * LOG2E) / row_sum)
+        row_ptrs = out_ptrs + row.to(tl.int64) * stride_om
+        if EVEN_N:
+            tl.store(row_ptrs, out.to(out_ptr.dtype.element_ty))
+        else:
+            tl.store(row_ptrs, out.to(out_ptr.dtype.element_ty), mask=cols < n_cols)
+        step += 1
+    if PARTS > 1:
+        leave(counters_ptr, group, step, PARTS)
+
+
+@triton.jit
+def _load_part(ptrs, cols, n_cols, valid, EVEN_N: tl.constexpr):
+    if EVEN_N:
+        mask = valid
+    else:
+        mask = valid & (cols < n_cols)
+    return tl.load(ptrs, mask=mask, other=-float("inf"))
+
+
+@triton.jit
+def _finite(maximum):
+    return tl.where(maximum == -float("inf"), 0.0, maximum)
+
+
 def shares_memory_in_part(x: torch.Tensor, out: torch.Tensor) -> bool:
     """Whether out meets x without being x; column views side by side in one buffer do not meet."""
     stride = x.stride(0) * x.element_size()
@@ -188,30 +272,58 @@ def softmax(
     *,
     ROWS: int | None = None,
     BLOCK_N: int | None = None,
+    RESIDENT: int | None = None,
     num_warps: int | None = None,
     num_stages: int | None = None,
 ) -> None:
     """Write the softmax of each row of x into out, on x's device and its current stream.
 
     x, out: [rows, cols], one dtype (f32, bf16, f16), any row stride >= cols; out may be x itself.
-    ROWS and BLOCK_N are powers of two. A BLOCK_N under cols asks for the looped form, which has
-    one row a program and needs BLOCK_N >= 8; num_stages is its prefetch depth and has no effect
-    otherwise. Raises TypeError or ValueError for anything else.
+    ROWS and BLOCK_N are powers of two. RESIDENT asks for the shared row form: that many programs
+    on each multiprocessor, BLOCK_N columns each; the interpreter ignores it. Without it a BLOCK_N
+    under cols asks for the looped form, which has one row a program and needs BLOCK_N >= 8;
+    num_stages is its prefetch depth and has no effect otherwise. Raises TypeError or ValueError
+    for anything else.
     """
     check(x, out)
     n_rows, n_cols = x.shape
     if x.numel() == 0:
         return
-    if BLOCK_N is None:
-        one_read = n_cols <= MAX_ONE_READ_COLS
-        # the next power of two; triton.next_power_of_2 takes 1.6 us of host time
-        BLOCK_N = 1 << (n_cols - 1).bit_length() if one_read else PIECE_BYTES // x.element_size()
     stride_xm, stride_om = x.stride(0), out.stride(0)
     if n_rows == 1:  # torch may report any stride for a dimension of one row
         stride_xm = stride_om = n_cols
     VEC = math.gcd(n_cols, stride_xm, stride_om, 16 // x.element_size())
+    if BLOCK_N is None:
+        if n_cols <= MAX_ONE_READ_COLS:
+            # the next power of two; triton.next_power_of_2 takes 1.6 us of host time
+            BLOCK_N = 1 << (n_cols - 1).bit_length()
+        elif VEC * x.element_size() == 16 and n_cols <= MAX_SHARED_ROW_COLS and can_wait(x):
+            BLOCK_N = PART_BYTES // x.element_size()
+            RESIDENT = RESIDENT or (4 if x.dtype == torch.float32 else 3)
+        else:
+            BLOCK_N = PIECE_BYTES // x.element_size()
     with device_guard(x):
-        if BLOCK_N < n_cols:
+        if RESIDENT and can_wait(x):
+            PARTS = 1 << ((n_cols - 1) // BLOCK_N).bit_length()
+            n_groups = group_count(x, n_rows, PARTS, RESIDENT)
+            num_warps = num_warps or 8
+            softmax_shared_row_kernel[(n_groups * PARTS,)](
+                x,
+                out,
+                *scratch(x),
+                stride_xm,
+                stride_om,
+                n_rows,
+                n_cols,
+                PARTS=PARTS,
+                BLOCK_N=BLOCK_N,
+                VEC=VEC,
+                EVEN_N=n_cols == PARTS * BLOCK_N,
+                num_warps=num_warps,
+                maxnreg=registers(num_warps, RESIDENT),
+                launch_cooperative_grid=True,
+            )
+        elif BLOCK_N < n_cols:
             softmax_looped_kernel[(n_rows,)](
                 x,
                 out,

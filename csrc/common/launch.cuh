@@ -12,24 +12,29 @@ constexpr int kMaxDevices = 64;  // more than any host has; beyond it the answer
 struct DeviceFacts {
   int n_sms;
   int shared_bytes;  // dynamic shared memory a block may opt in to
+  int major;         // of the compute capability: 9 and newer have clusters
 };
 
 inline cudaError_t device_facts(DeviceFacts* facts) {
   static std::atomic<int> n_sms[kMaxDevices];
   static std::atomic<int> shared_bytes[kMaxDevices];
+  static std::atomic<int> major[kMaxDevices];
   int device = 0;
   if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   const bool cached = device < kMaxDevices;
   if (cached && shared_bytes[device].load(std::memory_order_acquire) != 0) {
-    *facts = {n_sms[device].load(), shared_bytes[device].load()};
+    *facts = {n_sms[device].load(), shared_bytes[device].load(), major[device].load()};
     return cudaSuccess;
   }
   cudaError_t error = cudaDeviceGetAttribute(&facts->n_sms, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&facts->major, cudaDevAttrComputeCapabilityMajor, device);
   if (error != cudaSuccess) return error;
   error =
       cudaDeviceGetAttribute(&facts->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error == cudaSuccess && cached) {
     n_sms[device].store(facts->n_sms);
+    major[device].store(facts->major);
     shared_bytes[device].store(facts->shared_bytes, std::memory_order_release);
   }
   return error;
@@ -48,6 +53,25 @@ cudaError_t allow_shared_memory(int bytes) {
   if (error == cudaSuccess && device < kMaxDevices) done[device].store(true);
   if (error != cudaSuccess) cudaGetLastError();  // reported by value; do not leave it behind
   return error;
+}
+
+// Blocks of kKernel that the current device can hold at a time; asked for once a device, so a
+// kernel has one block size and one amount of shared memory, which allow_shared_memory has allowed.
+template <auto* kKernel>
+cudaError_t resident_blocks(int threads, size_t shared_bytes, int* n_blocks) {
+  static std::atomic<int> known[kMaxDevices];
+  int device = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (device < kMaxDevices && (*n_blocks = known[device].load()) != 0) return cudaSuccess;
+  DeviceFacts facts;
+  if (cudaError_t error = device_facts(&facts); error != cudaSuccess) return error;
+  int per_sm = 0;
+  const cudaError_t error =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kKernel, threads, shared_bytes);
+  if (error != cudaSuccess) return error;
+  *n_blocks = facts.n_sms * (per_sm > 1 ? per_sm : 1);
+  if (device < kMaxDevices) known[device].store(*n_blocks);
+  return cudaSuccess;
 }
 
 }  // namespace cuda_vs_triton

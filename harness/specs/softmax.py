@@ -10,6 +10,7 @@ from harness.spec import (
     Case,
     Config,
     OpSpec,
+    Rung,
     SpecialValues,
     Tensors,
     Tolerance,
@@ -19,18 +20,35 @@ from harness.spec import (
 if TYPE_CHECKING:
     import torch
 
-_QUICK = ((32768, 4096), (16384, 8192))
-_DEFAULT = ((1 << 20, 128), (32768, 1024), (4096, 32768))
-_FULL = ((1 << 19, 256), (1 << 18, 512), (1 << 16, 2048), (8192, 16384), (1024, 8192), (32, 4096))
+_QUICK = ((16384, 8192),)
+_DEFAULT = (
+    (32768, 4096),
+    (1 << 20, 128),
+    (32768, 1024),
+    (8192, 32768),
+    (4096, 65536),
+    (2048, 1 << 17),
+    (1024, 1 << 18),
+)
+_FULL = (
+    (1 << 19, 256),
+    (1 << 18, 512),
+    (1 << 16, 2048),
+    (8192, 16384),
+    (4096, 32768),
+    (1024, 8192),
+    (32, 4096),
+)
 
 BENCH_CASES = (
     *(Case({"M": m, "N": n}, level="quick", baselines=True) for m, n in _QUICK),
-    *(Case({"M": m, "N": n}, level="default", baselines=n == 1024) for m, n in _DEFAULT),
+    *(Case({"M": m, "N": n}, level="default") for m, n in _DEFAULT),
     *(Case({"M": m, "N": n}) for m, n in _FULL),
 )
 
 # Odd and prime widths defeat 16-byte rows; 1 column is exp(0)/exp(0); 33 and 129 sit one past
-# a warp and a tile; 32769 and 70000 are wider than any row kept on chip in one program.
+# a warp and a tile; 32769 and 70000 are wider than any row kept on chip in one program, 70000
+# (whole 16-byte packs) is shared by several, unevenly.
 # padded: rows lie in a wider storage, so the row stride is not the width. outliers: one
 # large value a row, which a sum without maximum subtraction overflows on. special: rows with
 # NaN, infinities, nothing but -Inf, numbers whose product with log2(e) overflows, and zeros.
@@ -132,40 +150,77 @@ def _low_precision(tensors: Tensors) -> torch.Tensor:
     return exponentials / total
 
 
+def _liger(x: torch.Tensor) -> torch.Tensor:
+    from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+    return LigerSoftmaxFunction.apply(x)  # type: ignore[no-any-return]
+
+
+def _quack(x: torch.Tensor) -> torch.Tensor:
+    from quack.softmax import softmax
+
+    return softmax(x)  # type: ignore[no-any-return]
+
+
 def _cuda_configs(case: Case, dtype: str) -> list[Config]:
     """Form 1 keeps the row in registers, 4 to 32 elements a thread; form 2 stages it in shared
-    memory, 200 KB at most."""
+    memory, 200 KB at most. Forms 4 and 5 do so over 2 to 16 blocks of 256 or 512 threads: 17 to 32
+    elements a thread, or 16 to 64 KB a block."""
     n = case.dims["N"]
-    if n * ITEMSIZE[dtype] % 16 or case.layout == "padded":
+    row_bytes = n * ITEMSIZE[dtype]
+    if row_bytes % 16 or case.layout == "padded":
         return []  # rows that are not 16-byte aligned: few instances, nothing to choose
     registers = [t for t in (8, 16, 32, 64, 128, 256, 512, 1024) if n <= 32 * t <= 8 * n]
-    shared = [t for t in (128, 256, 512, 1024) if 2048 <= n * ITEMSIZE[dtype] <= 200 * 1024]
+    shared = [t for t in (128, 256, 512, 1024) if 2048 <= row_bytes <= 200 * 1024]
+    clusters = [(b, b * t) for b in (2, 4, 8, 16) for t in (256, 512)]
     return [
-        *({"threads_per_row": threads, "form": 1} for threads in registers),
-        *({"threads_per_row": threads, "form": 2} for threads in shared),
+        *({"threads_per_row": t, "form": 1} for t in registers),
+        *({"threads_per_row": t, "form": 2} for t in shared),
+        *(
+            {"threads_per_row": t, "form": 4, "blocks_per_row": b}
+            for b, t in clusters
+            if row_bytes >= 32768 and n <= 32 * t < 2 * n
+        ),
+        *(
+            {"threads_per_row": t, "form": 5, "blocks_per_row": b}
+            for b, t in clusters
+            if 16384 * b <= row_bytes <= 65536 * b and row_bytes >= 65536
+        ),
     ]
 
 
+# Shared rows: (columns of a part, warps, programs a multiprocessor) by bytes an element. Together
+# they hold 32 to 64 KiB of rows on a multiprocessor, and as much of the next ones.
+_PARTS = {
+    2: ((4096, 4, 8), (8192, 4, 4), (8192, 8, 3), (16384, 8, 2), (32768, 16, 1)),
+    4: ((4096, 8, 4), (8192, 8, 2), (8192, 16, 2), (16384, 16, 1), (16384, 32, 1)),
+}
+
+
 def _triton_configs(case: Case, dtype: str) -> list[Config]:
-    """One read: tiles of 1 to 32 Ki elements, 4 to 64 of them a thread. Looped, for wide rows:
-    blocks of 4 to 16 Ki in a pipeline that shared memory holds."""
-    width = 1 << max(case.dims["N"] - 1, 0).bit_length()
+    """One read: tiles of 1 to 8 Ki elements or one row, 8 to 32 of them a thread. Looped, and
+    shared by 1 to 64 programs, for wide rows."""
+    n = case.dims["N"]
+    width = 1 << max(n - 1, 0).bit_length()
     one_read = [
         {"ROWS": rows, "BLOCK_N": width, "num_warps": warps}
         for rows in (1, 2, 4, 8, 16, 32)
         for warps in (1, 2, 4, 8, 16, 32)
         if width <= 32768
-        and (rows == 1 or 1024 <= rows * width <= 16384)
-        and 4 <= rows * width // (32 * warps) <= 64
+        and (rows == 1 or 1024 <= rows * width <= (4096 if width < 1024 else 8192))
+        and 8 <= rows * width // (32 * warps) <= 32
     ]
     looped = [
-        {"BLOCK_N": block, "num_warps": warps, "num_stages": stages}
-        for block in (4096, 8192, 16384)
-        for warps in (8, 16, 32)
-        for stages in (1, 3, 4)
-        if width >= 32768 and (stages - 1) * block * ITEMSIZE[dtype] <= 220 * 1024
+        {"BLOCK_N": block, "num_warps": warps, "num_stages": 1}
+        for block, warps in ((8192, 16), (16384, 16), (16384, 32))
+        if width >= 16384 and block < n
     ]
-    return one_read + looped
+    shared_row = [
+        {"BLOCK_N": block, "num_warps": warps, "RESIDENT": resident}
+        for block, warps, resident in _PARTS[ITEMSIZE[dtype]]
+        if width >= 16384 and block <= width <= 64 * block
+    ]
+    return one_read + looped + shared_row
 
 
 SPEC = OpSpec(
@@ -174,6 +229,7 @@ SPEC = OpSpec(
     formula="out = exp(x - max(x)) / sum(exp(x - max(x))) over the last dimension",
     arguments=("x",),
     dtypes=("bf16", "f32", "f16"),
+    full_dtypes=("f16",),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,
@@ -208,6 +264,7 @@ SPEC = OpSpec(
     drift=lambda case: 2.0 + _sum_error(case.dims["N"]),
     reduced_dim="N",
     eager=eager,
+    peers={"liger": _liger, "quack": _quack},
     low_precision=_low_precision,
     absent={"library": "torch.softmax is the vendor's kernel; no other fused call in torch"},
     special_values=SpecialValues(
@@ -222,6 +279,12 @@ SPEC = OpSpec(
     omitted_mutants={
         "low_precision:f32": "float32 is the accumulation dtype",
         "truncated:f32": "float32 arithmetic inside errs by more than its last rounding",
+    },
+    ladders={
+        "cuda": (
+            Rung("naive", "reads the row three times: for the maximum, for the sum, to write"),
+            Rung("online", "finds maximum and sum in one pass, so the row is read twice"),
+        )
     },
     tuning={"cuda": _cuda_configs, "triton": _triton_configs},
     sweep_dim="N",

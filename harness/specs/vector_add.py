@@ -31,7 +31,7 @@ def _level(log2_n: int) -> str:
 
 BENCH_CASES = (
     *(
-        Case({"N": 1 << log2_n}, level=_level(log2_n), baselines=log2_n in (20, 24, 28))  # type: ignore[arg-type]
+        Case({"N": 1 << log2_n}, level=_level(log2_n), baselines=log2_n in (24, 28))  # type: ignore[arg-type]
         for log2_n in range(12, 29, 2)
     ),
     Case({"N": (1 << 28) - 1}, level="default"),
