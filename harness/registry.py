@@ -117,15 +117,21 @@ class Registry:
 
 
 def _shared_triton_files(file: Path, folder: Path) -> list[Path]:
-    """Device code that a Triton file imports from beside it, and what that imports.
+    """Device code that a Triton file imports from beside it or else from this repository, and what
+    that imports.
 
     Not _checks.py: host code that refuses arguments.
     """
+
+    def beside(name: str) -> Path:
+        own = folder / f"{name}.py"
+        return own if own.is_file() else REPOSITORY / "triton_kernels" / f"{name}.py"
+
     found: dict[Path, None] = {}
     left = [file]
     while left:
         names = re.findall(r"^from \.+(_\w+) import", left.pop().read_text(), re.MULTILINE)
-        new = {folder / f"{name}.py" for name in names if name != "_checks"} - found.keys()
+        new = {beside(name) for name in names if name != "_checks"} - found.keys()
         found |= dict.fromkeys(sorted(new))
         left += sorted(new)
     return sorted(found)

@@ -213,14 +213,11 @@ def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> N
         "softmax 8192 f32",
         "softmax 16384 f16",
         "softmax 32768 one read",
-        "softmax 70000",
-        "softmax 131072",
-        "softmax 131072 f32",
     ):
         assert facts[name]["loads_16_bytes"] >= 2, name
         assert facts[name]["stores_16_bytes"] >= 2, name
     for stem in ("rms_norm", "add_rms_norm"):
-        for case in ("128", "5120", "32768", "16384 f32", "131072", "131072 f32"):
+        for case in ("128", "5120", "32768", "16384 f32"):
             assert facts[f"{stem} {case}"]["loads_16_bytes"] >= 2, (stem, case)
             assert facts[f"{stem} {case}"]["stores_16_bytes"] >= 1, (stem, case)
         assert facts[f"{stem} 131072"]["name"] == f"{stem}_shared_row_kernel"
@@ -229,8 +226,12 @@ def test_memory_bound_kernels_move_16_bytes_at_once(arch: int, cache: Path) -> N
         if name.split()[0] in ("reduce_sum", "squared_norm", "column_sum") and "odd" not in name:
             assert facts[name]["loads_16_bytes"] >= 2, name
         if name.startswith("cross_entropy"):  # rows of 50257 begin at any element
-            assert facts[name]["loads_16_bytes"] >= 2, name
+            copies = facts[name]["loads_16_bytes"] + facts[name]["cp_async_16_bytes"]
+            assert copies >= 2, name
             assert facts[name]["stores_16_bytes"] >= 2 * ("dlogits" in name), name
+        if facts[name]["name"].endswith("_shared_row_kernel"):
+            assert facts[name]["cp_async_16_bytes"] >= 2, name  # of the first row and of the next
+            assert facts[name]["stores_16_bytes"] >= 2, name
     assert facts["softmax 70000"]["name"] == "softmax_shared_row_kernel"
     looped = facts["softmax 70000 looped"]
     assert looped["name"] == "softmax_looped_kernel"

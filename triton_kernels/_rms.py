@@ -129,8 +129,8 @@ def plan(
             block = PIECE_BYTES // item
     if resident and can_wait(x):
         num_warps = num_warps or part_warps
-        # Of a column: its sum and weight in float32, and what has arrived of the next row.
-        held = (2 + len(inputs) * item / 4) * block / (32 * num_warps)
+        # Of a column: its sum and weight in float32; the next rows are in shared memory.
+        held = 2 * block / (32 * num_warps)
         holds_w = registers(num_warps, resident) >= 1.25 * held + 12
         return Plan(block, resident, 1, num_warps, strides, vec, holds_w)
     if block >= n_cols and rows is None:

@@ -1,18 +1,20 @@
-"""Rows shared by co-resident programs: each keeps its part on chip and publishes two numbers.
+"""Rows shared by co-resident programs: each keeps its part on chip and publishes what it found.
 
 A group of PARTS neighbouring programs walks the rows group, group + n_groups, ... in steps that
 count from 0. In every step each program calls `publish` with its two f32 partials and `gather`,
-which waits for the others and returns two [PARTS] vectors; what it does in between (loading its
-part of the next row) hides the wait. After the last step it calls `leave`.
+which waits for the others and returns two [PARTS] vectors, or `publish_one` and `gather_one`; what
+it does in between (loading its part of the next row) hides the wait. After the last step it calls
+`leave`.
+
+A number travels with the count of its step in one 64-bit word, so that it has arrived when the
+count has: one store and one load from L2, no fence and no counter between them (the idea of NCCL's
+LL protocol). Words alternate between two slots: whoever writes step s has read all of step s - 1,
+so all have read step s - 2. The last program to leave clears the words for the next launch.
 
 All programs must be resident together: launch with launch_cooperative_grid=True, which makes the
 driver refuse a grid that is not, and `resident` programs a multiprocessor with maxnreg=
 `registers(...)`, so that they are. Programs cannot wait in the interpreter, which runs them one
 after the other: `can_wait` says so.
-
-One counter a group only grows during a launch: step s is complete at (s + 1) * PARTS. Partials
-alternate between two slots: whoever writes step s has seen step s - 1 complete, so all have read
-step s - 2. The last program to leave sets the counter to 0 for the next launch.
 """
 
 import math
@@ -21,44 +23,85 @@ import torch
 import triton
 import triton.language as tl
 
-from ._scratch import multiprocessors, scratch_for
+from ._scratch import exchange_for, multiprocessors
 
-COUNTER_STRIDE = tl.constexpr(32)  # int32 a counter: a 128-byte line each
 MAX_RESIDENT = 32  # programs a multiprocessor, the hardware's limit
 REGISTERS = 65536  # 32-bit registers of a multiprocessor, sm_80 to sm_100
+SHARED_ROW_STAGES = 3  # of the loop over rows: a part in use and two on their way
+WORDS = tl.constexpr(4)  # a program: two numbers in two slots
+
+# Each lane waits for its own word. In tl this would be a loop over a load and a reduction of the
+# counts, whose copies of one element, in several warps, may see different moments.
+_RECEIVE = tl.constexpr("""
+{
+    .reg .pred early;
+    .reg .b64 word;
+    .reg .b32 count;
+again:
+    ld.relaxed.gpu.global.b64 word, [$1];
+    mov.b64 {$0, count}, word;
+    setp.ne.s32 early, count, $2;
+    vote.sync.any.pred early, early, 0xffffffff;
+    @early bra.uni again;
+}
+""")
 
 
 @triton.jit
-def publish(counters_ptr, partials_ptr, group, part, step, a, b, PARTS: tl.constexpr):
-    """Make this program's scalars a and b of `step` visible to its group."""
-    slot_ptr = partials_ptr + (group * 2 + step % 2) * (2 * PARTS)
-    tl.store(slot_ptr + part, a)
-    tl.store(slot_ptr + PARTS + part, b)
-    tl.debug_barrier()  # every thread's stores come before the one thread's release
-    tl.atomic_add(counters_ptr + group * COUNTER_STRIDE, 1, sem="release", scope="gpu")
+def publish(words_ptr, group, part, step, a, b, PARTS: tl.constexpr):
+    """Send this program's scalars a and b of `step` to its group."""
+    _send(_slot(words_ptr, group, step, PARTS) + part, a, step)
+    _send(_slot(words_ptr, group, step, PARTS) + PARTS + part, b, step)
 
 
 @triton.jit
-def gather(counters_ptr, partials_ptr, group, step, PARTS: tl.constexpr):
-    """Wait until all parts of `step` are published; returns the [PARTS] vectors of a and of b."""
-    counter_ptr = counters_ptr + group * COUNTER_STRIDE
-    target = (step + 1) * PARTS
-    while tl.atomic_add(counter_ptr, 0, sem="acquire", scope="gpu") < target:
-        pass
-    tl.debug_barrier()  # one thread acquired; the others load after it
-    slot_ptrs = partials_ptr + (group * 2 + step % 2) * (2 * PARTS) + tl.arange(0, PARTS)
-    a = tl.load(slot_ptrs, cache_modifier=".cg")  # L2, where the others wrote
-    b = tl.load(slot_ptrs + PARTS, cache_modifier=".cg")
-    return a, b
+def publish_one(words_ptr, group, part, step, a, PARTS: tl.constexpr):
+    """Send this program's scalar a of `step` to its group."""
+    _send(_slot(words_ptr, group, step, PARTS) + part, a, step)
 
 
 @triton.jit
-def leave(counters_ptr, group, steps, PARTS: tl.constexpr):
-    """After the last of `steps` steps: the last program of the group resets its counter."""
-    counter_ptr = counters_ptr + group * COUNTER_STRIDE
-    before = tl.atomic_add(counter_ptr, 1, sem="acq_rel", scope="gpu")
-    if before == (steps + 1) * PARTS - 1:
-        tl.atomic_xchg(counter_ptr, 0, sem="relaxed", scope="gpu")
+def gather(words_ptr, group, step, PARTS: tl.constexpr):
+    """Wait until all parts of `step` have arrived; returns the [PARTS] vectors of a and of b."""
+    ptrs = _slot(words_ptr, group, step, PARTS) + tl.arange(0, PARTS)
+    return _receive(ptrs, step), _receive(ptrs + PARTS, step)
+
+
+@triton.jit
+def gather_one(words_ptr, group, step, PARTS: tl.constexpr):
+    """Wait until all parts of `step` have arrived; returns the [PARTS] vector of a."""
+    return _receive(_slot(words_ptr, group, step, PARTS) + tl.arange(0, PARTS), step)
+
+
+@triton.jit
+def leave(words_ptr, counters_ptr, group, PARTS: tl.constexpr):
+    """After the last step: the last program of the group clears its words and its counter."""
+    tl.debug_barrier()  # every thread has received before the one thread's release
+    before = tl.atomic_add(counters_ptr + group, 1, sem="acq_rel", scope="gpu")
+    if before == PARTS - 1:
+        words = tl.arange(0, WORDS * PARTS)
+        tl.store(words_ptr + group * (WORDS * PARTS) + words, tl.zeros_like(words).to(tl.int64))
+        tl.store(counters_ptr + group, 0)
+
+
+@triton.jit
+def _slot(words_ptr, group, step, PARTS: tl.constexpr):
+    return words_ptr + (group * 2 + step % 2) * (2 * PARTS)
+
+
+@triton.jit
+def _send(ptr, number, step):
+    bits = number.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
+    count = (step + 1).to(tl.int64)  # 0 is an empty word
+    tl.atomic_xchg(ptr, (count << 32) | bits, sem="relaxed", scope="gpu")
+
+
+@triton.jit
+def _receive(ptrs, step):
+    count = tl.zeros_like(ptrs.to(tl.int64)).to(tl.int32) + (step + 1)
+    return tl.inline_asm_elementwise(
+        _RECEIVE, "=f,l,r", [ptrs, count], dtype=tl.float32, is_pure=False, pack=1
+    )
 
 
 def can_wait(x: torch.Tensor) -> bool:
@@ -90,6 +133,6 @@ def registers(num_warps: int, resident: int) -> int:
 
 
 def scratch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(counters, partials) for a launch on x's device and its current stream; counters are 0."""
+    """(words, counters) for a launch on x's device and its current stream; all are 0."""
     programs = multiprocessors(x.device) * MAX_RESIDENT
-    return scratch_for(x, programs * COUNTER_STRIDE.value, programs * 4)
+    return exchange_for(x, programs * WORDS.value, programs)

@@ -26,7 +26,15 @@ import triton.language as tl
 
 from ._checks import device_guard, rows_overlap_in_part
 from ._rms import check, inverse_rms, plan, refuse_overlap
-from ._row_exchange import gather, group_count, leave, publish, registers, scratch
+from ._row_exchange import (
+    SHARED_ROW_STAGES,
+    gather_one,
+    group_count,
+    leave,
+    publish_one,
+    registers,
+    scratch,
+)
 
 # (columns of a part, programs of 8 warps on a multiprocessor) by bytes an element: 64 KiB of x and
 # r on their way, without spills
@@ -140,8 +148,8 @@ def add_rms_norm_shared_row_kernel(
     w_ptr,
     out_ptr,
     h_ptr,
+    words_ptr,
     counters_ptr,
-    partials_ptr,
     stride_xm,
     stride_rm,
     stride_om,
@@ -155,6 +163,7 @@ def add_rms_norm_shared_row_kernel(
     VEC: tl.constexpr,  # a power of two that divides n_cols and the strides
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
     HOLD_W: tl.constexpr,  # registers have room for the part's weights
+    NUM_STAGES: tl.constexpr,  # rows of a part on their way or in use
 ):
     n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
     stride_xm = stride_xm // VEC * VEC
@@ -174,23 +183,18 @@ def add_rms_norm_shared_row_kernel(
 
     if HOLD_W:
         w = tl.load(w_ptr + cols, mask=mask, other=0.0)
-    x = tl.load(x_ptrs + group.to(tl.int64) * stride_xm, mask=mask, other=0.0)
-    r = tl.load(r_ptrs + group.to(tl.int64) * stride_rm, mask=mask, other=0.0)
     step = 0
-    for row in tl.range(group, n_rows, n_groups, num_stages=1):
+    for row in tl.range(group, n_rows, n_groups, num_stages=NUM_STAGES):
         this_row = row.to(tl.int64)
+        x = tl.load(x_ptrs + this_row * stride_xm, mask=mask, other=0.0)
+        r = tl.load(r_ptrs + this_row * stride_rm, mask=mask, other=0.0)
         h = x.to(tl.float32) + r.to(tl.float32)
         square_sum = tl.sum(h * h, axis=0)
         if PARTS > 1:
-            publish(counters_ptr, partials_ptr, group, part, step, square_sum, 0.0, PARTS)
-        # The next row's part is on its way while this program waits for the others.
-        next_row = this_row + n_groups
-        next_mask = mask & (next_row < n_rows)
-        x = tl.load(x_ptrs + next_row * stride_xm, mask=next_mask, other=0.0)
-        r = tl.load(r_ptrs + next_row * stride_rm, mask=next_mask, other=0.0)
+            publish_one(words_ptr, group, part, step, square_sum, PARTS)
         tl.store(h_ptrs + this_row * stride_hm, h.to(h_ptr.dtype.element_ty), mask=mask)
         if PARTS > 1:
-            sums, _ = gather(counters_ptr, partials_ptr, group, step, PARTS)
+            sums = gather_one(words_ptr, group, step, PARTS)
             square_sum = tl.sum(sums, axis=0)
         if not HOLD_W:
             w = tl.load(w_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
@@ -198,7 +202,7 @@ def add_rms_norm_shared_row_kernel(
         tl.store(out_ptrs + this_row * stride_om, out.to(out_ptr.dtype.element_ty), mask=mask)
         step += 1
     if PARTS > 1:
-        leave(counters_ptr, group, step, PARTS)
+        leave(words_ptr, counters_ptr, group, PARTS)
 
 
 def add_rms_norm(
@@ -259,6 +263,7 @@ def add_rms_norm(
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
                 HOLD_W=form.holds_w,
+                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

@@ -50,7 +50,16 @@ from ._cross_entropy import (
     shift_of,
     target_logit,
 )
-from ._row_exchange import can_wait, gather, group_count, leave, publish, registers, scratch
+from ._row_exchange import (
+    SHARED_ROW_STAGES,
+    can_wait,
+    gather,
+    group_count,
+    leave,
+    publish,
+    registers,
+    scratch,
+)
 
 LAYOUTS = {"x": "[rows, cols]", "target": "[rows]", "out": "[rows, cols]", "loss": "[rows]"}
 MAX_ONE_READ_COLS = 16384
@@ -186,8 +195,8 @@ def cross_entropy_dlogits_shared_row_kernel(
     target_ptr,
     out_ptr,
     loss_ptr,
+    words_ptr,
     counters_ptr,
-    partials_ptr,
     stride_xm,
     stride_om,
     n_rows,
@@ -197,6 +206,7 @@ def cross_entropy_dlogits_shared_row_kernel(
     PACK: tl.constexpr,  # elements in 16 bytes
     SHIFT: tl.constexpr,  # elements between a 16-byte boundary and x_ptr, and so out_ptr
     PEEL: tl.constexpr,  # rows may begin or end between 16-byte boundaries
+    NUM_STAGES: tl.constexpr,  # rows of a part on their way or in use
 ):
     pid = tl.program_id(axis=0)
     group = pid // PARTS
@@ -205,31 +215,36 @@ def cross_entropy_dlogits_shared_row_kernel(
     packs = part * BLOCK_N + tl.arange(0, BLOCK_N // PACK)[:, None] * PACK
     offs = packs + tl.arange(0, PACK)[None, :]
 
-    x, edge = _load_part(
-        x_ptr, group, stride_xm, n_rows, n_cols, part, packs, offs, PACK, SHIFT, PEEL
-    )
+    # Too narrow for the loop's cp.async, these are loaded a row ahead by hand: before others may
+    # write into that row, where out is x.
+    next_target, next_logit = _load_target(x_ptr, target_ptr, group, stride_xm, n_rows, n_cols)
+    if PEEL:
+        next_edge = _load_edge(x_ptr, group, stride_xm, n_rows, n_cols, part, PACK, SHIFT)
     step = 0
-    for row in tl.range(group, n_rows, n_groups, num_stages=1):
-        target = tl.load(target_ptr + row)
-        logit = target_logit(x_ptr + row.to(tl.int64) * stride_xm, target, n_cols)
-        v = x.to(tl.float32)
+    for row in tl.range(group, n_rows, n_groups, num_stages=NUM_STAGES):
+        start = row.to(tl.int64) * stride_xm
+        body, head, n_body = _body(x_ptr, start, n_cols, PACK, SHIFT)
+        v = tl.load(body + offs, mask=packs < n_body, other=-float("inf")).to(tl.float32)
         part_max = tl.max(v)
         if PEEL:
-            edge_now = edge.to(tl.float32)
-            part_max = tl.maximum(part_max, tl.max(edge_now))
+            edge = next_edge.to(tl.float32)
+            part_max = tl.maximum(part_max, tl.max(edge))
         part_shift = finite(part_max)
         numerator = tl.exp2((v - part_shift) * LOG2E)
         part_sum = tl.sum(numerator)
         if PEEL:
-            part_sum += tl.sum(tl.exp2((edge_now - part_shift) * LOG2E))
+            part_sum += tl.sum(tl.exp2((edge - part_shift) * LOG2E))
         if PARTS > 1:
-            publish(counters_ptr, partials_ptr, group, part, step, part_max, part_sum, PARTS)
-        # The next row's part is on its way while this program waits for the others.
-        x, edge = _load_part(
-            x_ptr, row + n_groups, stride_xm, n_rows, n_cols, part, packs, offs, PACK, SHIFT, PEEL
+            publish(words_ptr, group, part, step, part_max, part_sum, PARTS)
+        target, logit = next_target, next_logit
+        next_row = row + n_groups
+        next_target, next_logit = _load_target(
+            x_ptr, target_ptr, next_row, stride_xm, n_rows, n_cols
         )
+        if PEEL:
+            next_edge = _load_edge(x_ptr, next_row, stride_xm, n_rows, n_cols, part, PACK, SHIFT)
         if PARTS > 1:
-            maxima, sums = gather(counters_ptr, partials_ptr, group, step, PARTS)
+            maxima, sums = gather(words_ptr, group, step, PARTS)
             row_max = tl.max(maxima, axis=0)
             shift = finite(row_max)
             row_sum = tl.sum(sums * tl.exp2((maxima - shift) * LOG2E), axis=0)
@@ -240,48 +255,40 @@ def cross_entropy_dlogits_shared_row_kernel(
         # A row of -Inf has sum 0: 0 / 0 makes its NaN.
         scale = tl.exp2((part_max - shift) * LOG2E) / row_sum
         column = _column_of(target, n_cols)
-        start = row.to(tl.int64) * stride_om
-        out_body, head, n_body = _body(out_ptr, start, n_cols, PACK, SHIFT)
+        out_start = row.to(tl.int64) * stride_om
+        out_body, head, n_body = _body(out_ptr, out_start, n_cols, PACK, SHIFT)
         out = numerator * scale - tl.where(offs + head == column, 1.0, 0.0)
         tl.store(out_body + offs, out.to(out_ptr.dtype.element_ty), mask=packs < n_body)
         if PEEL:
             edge_cols = edge_columns(head, n_body, PACK)
-            out = tl.exp2((edge_now - part_shift) * LOG2E) * scale
+            out = tl.exp2((edge - part_shift) * LOG2E) * scale
             out -= tl.where(edge_cols == column, 1.0, 0.0)
             mask = (part == 0) & (edge_cols < n_cols)
-            tl.store(out_ptr + start + edge_cols, out.to(out_ptr.dtype.element_ty), mask=mask)
+            tl.store(out_ptr + out_start + edge_cols, out.to(out_ptr.dtype.element_ty), mask=mask)
         if part == 0:
             tl.store(loss_ptr + row, row_max - logit + tl.log(row_sum))
         step += 1
     if PARTS > 1:
-        leave(counters_ptr, group, step, PARTS)
+        leave(words_ptr, counters_ptr, group, PARTS)
 
 
 @triton.jit
-def _load_part(
-    x_ptr,
-    row,
-    stride_xm,
-    n_rows,
-    n_cols,
-    part,
-    packs,
-    offs,
-    PACK: tl.constexpr,
-    SHIFT: tl.constexpr,
-    PEEL: tl.constexpr,
+def _load_target(x_ptr, target_ptr, row, stride_xm, n_rows, n_cols):
+    """The target of a row and its logit; -1, which is no class, past the last row."""
+    target = tl.load(target_ptr + row, mask=row < n_rows, other=-1)
+    return target, target_logit(x_ptr + row.to(tl.int64) * stride_xm, target, n_cols)
+
+
+@triton.jit
+def _load_edge(
+    x_ptr, row, stride_xm, n_rows, n_cols, part, PACK: tl.constexpr, SHIFT: tl.constexpr
 ):
-    """A part of a row's body and, in the first part alone, the row's edges; -Inf past the end."""
+    """The edges of a row in its first part, -Inf in the others and past the last row."""
     start = row.to(tl.int64) * stride_xm
-    body, head, n_body = _body(x_ptr, start, n_cols, PACK, SHIFT)
-    mask = (row < n_rows) & (packs < n_body)
-    x = tl.load(body + offs, mask=mask, other=-float("inf"))
-    edge = x
-    if PEEL:
-        edge_cols = edge_columns(head, n_body, PACK)
-        mask = (row < n_rows) & (part == 0) & (edge_cols < n_cols)
-        edge = tl.load(x_ptr + start + edge_cols, mask=mask, other=-float("inf"))
-    return x, edge
+    head, n_body = peel(start + SHIFT, n_cols, PACK)
+    edge_cols = edge_columns(head, n_body, PACK)
+    mask = (row < n_rows) & (part == 0) & (edge_cols < n_cols)
+    return tl.load(x_ptr + start + edge_cols, mask=mask, other=-float("inf"))
 
 
 @triton.jit
@@ -322,6 +329,7 @@ def cross_entropy_dlogits(
     BLOCK_N: int | None = None,
     RESIDENT: int | None = None,
     num_warps: int | None = None,
+    num_stages: int | None = None,
 ) -> None:
     """Write the gradient and the loss of each row of x, on x's device and its current stream.
 
@@ -329,8 +337,8 @@ def cross_entropy_dlogits(
     target: [rows], int64; loss: [rows], f32. ROWS and BLOCK_N are powers of two. RESIDENT asks for
     the shared row form: that many programs on each multiprocessor, BLOCK_N columns each; the
     interpreter ignores it, and so do rows of x and out that are not aligned alike. Without it a
-    BLOCK_N under cols asks for the looped form, which has one row a program. Raises TypeError or
-    ValueError for anything else.
+    BLOCK_N under cols asks for the looped form, which has one row a program; num_stages is the
+    prefetch depth of shared rows. Raises TypeError or ValueError for anything else.
     """
     check(x, target, out, loss)
     n_rows, n_cols = x.shape
@@ -372,6 +380,7 @@ def cross_entropy_dlogits(
                 PACK=PACK,
                 SHIFT=SHIFT,
                 PEEL=PEEL,
+                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
                 num_warps=num_warps,
                 maxnreg=registers(num_warps, RESIDENT),
                 launch_cooperative_grid=True,

@@ -32,7 +32,15 @@ import triton.language as tl
 
 from ._checks import device_guard
 from ._rms import check, plan
-from ._row_exchange import gather, group_count, leave, publish, registers, scratch
+from ._row_exchange import (
+    SHARED_ROW_STAGES,
+    gather,
+    group_count,
+    leave,
+    publish,
+    registers,
+    scratch,
+)
 
 MAX_ONE_READ_COLS = 16384  # beyond that registers spill
 # Columns of a part and programs on a multiprocessor, by bytes an element: 16 columns of 16 bits a
@@ -146,8 +154,8 @@ def layer_norm_shared_row_kernel(
     w_ptr,
     b_ptr,
     out_ptr,
+    words_ptr,
     counters_ptr,
-    partials_ptr,
     stride_xm,
     stride_om,
     n_rows,
@@ -157,6 +165,7 @@ def layer_norm_shared_row_kernel(
     BLOCK_N: tl.constexpr,  # columns of a part
     VEC: tl.constexpr,  # a power of two that divides n_cols, stride_xm and stride_om
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
+    NUM_STAGES: tl.constexpr,  # rows of a part on their way or in use
 ):
     n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
     stride_xm = stride_xm // VEC * VEC
@@ -174,9 +183,9 @@ def layer_norm_shared_row_kernel(
     starts = tl.arange(0, PARTS) * BLOCK_N
     n_parts = tl.maximum(tl.minimum(n_cols - starts, BLOCK_N), 0).to(tl.float32)
 
-    x = tl.load(x_ptrs + group.to(tl.int64) * stride_xm, mask=mask, other=0.0)
     step = 0
-    for row in tl.range(group, n_rows, n_groups, num_stages=1):
+    for row in tl.range(group, n_rows, n_groups, num_stages=NUM_STAGES):
+        x = tl.load(x_ptrs + row.to(tl.int64) * stride_xm, mask=mask, other=0.0)
         v = x.to(tl.float32)
         total = tl.sum(v, axis=0)
         centred = v - total / n_part
@@ -184,13 +193,8 @@ def layer_norm_shared_row_kernel(
             centred = tl.where(mask, centred, 0.0)
         distances = tl.sum(centred * centred, axis=0)
         if PARTS > 1:
-            publish(counters_ptr, partials_ptr, group, part, step, total, distances, PARTS)
-        # The next row's part is on its way while this program waits for the others.
-        next_row = row + n_groups
-        next_mask = mask & (next_row < n_rows)
-        x = tl.load(x_ptrs + next_row.to(tl.int64) * stride_xm, mask=next_mask, other=0.0)
-        if PARTS > 1:
-            totals, all_distances = gather(counters_ptr, partials_ptr, group, step, PARTS)
+            publish(words_ptr, group, part, step, total, distances, PARTS)
+            totals, all_distances = gather(words_ptr, group, step, PARTS)
             mean = tl.sum(totals, axis=0) / n_cols
             gaps = totals / tl.maximum(n_parts, 1.0) - mean
             between = tl.where(n_parts > 0.0, n_parts * gaps * gaps, 0.0)
@@ -205,7 +209,7 @@ def layer_norm_shared_row_kernel(
         tl.store(row_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)
         step += 1
     if PARTS > 1:
-        leave(counters_ptr, group, step, PARTS)
+        leave(words_ptr, counters_ptr, group, PARTS)
 
 
 def layer_norm(
@@ -263,6 +267,7 @@ def layer_norm(
                 eps,
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
+                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

@@ -40,7 +40,16 @@ from ._checks import (
     require_tensors,
 )
 from ._rms import DTYPES, MAX_EXTENT, MAX_SHARED_ROW_COLS, ROWS, WEIGHTS, refuse_overlap
-from ._row_exchange import can_wait, gather, group_count, leave, publish, registers, scratch
+from ._row_exchange import (
+    SHARED_ROW_STAGES,
+    can_wait,
+    gather,
+    group_count,
+    leave,
+    publish,
+    registers,
+    scratch,
+)
 from ._scratch import multiprocessors, scratch_for
 
 OP = "layer_norm_backward"
@@ -120,8 +129,8 @@ def layer_norm_backward_shared_row_kernel(
     rstd_ptr,
     dx_ptr,
     partials_ptr,
+    words_ptr,
     counters_ptr,
-    exchanged_ptr,
     n_rows,
     n_cols,
     inverse_cols,
@@ -129,6 +138,7 @@ def layer_norm_backward_shared_row_kernel(
     BLOCK_N: tl.constexpr,  # columns of a part
     VEC: tl.constexpr,  # a power of two that divides n_cols
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
+    NUM_STAGES: tl.constexpr,  # rows of a part on their way or in use
 ):
     n_cols = n_cols // VEC * VEC  # the same number, now provably a multiple of VEC
     pid = tl.program_id(axis=0)
@@ -141,33 +151,26 @@ def layer_norm_backward_shared_row_kernel(
 
     dw = tl.zeros([BLOCK_N], tl.float32)
     db = tl.zeros([BLOCK_N], tl.float32)
-    offsets = group.to(tl.int64) * n_cols + cols
-    next_x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-    next_dy = tl.load(dy_ptr + offsets, mask=mask, other=0.0)
     step = 0
-    for row in tl.range(group, n_rows, n_groups, num_stages=1):
+    for row in tl.range(group, n_rows, n_groups, num_stages=NUM_STAGES):
+        offsets = row.to(tl.int64) * n_cols + cols
+        x = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
         rstd = tl.load(rstd_ptr + row)
-        dy = next_dy.to(tl.float32)
-        xhat = (next_x.to(tl.float32) - tl.load(mean_ptr + row)) * rstd
+        xhat = (x - tl.load(mean_ptr + row)) * rstd
         wdy = w.to(tl.float32) * dy
         with_xhat = tl.sum(wdy * xhat, axis=0)
         plain = tl.sum(wdy, axis=0)
-        publish(counters_ptr, exchanged_ptr, group, part, step, with_xhat, plain, PARTS)
-        # The next row's part is on its way while this program waits for the others.
-        next_row = row + n_groups
-        next_offsets = next_row.to(tl.int64) * n_cols + cols
-        next_x = tl.load(x_ptr + next_offsets, mask=mask & (next_row < n_rows), other=0.0)
-        next_dy = tl.load(dy_ptr + next_offsets, mask=mask & (next_row < n_rows), other=0.0)
+        publish(words_ptr, group, part, step, with_xhat, plain, PARTS)
         dw += dy * xhat
         db += dy
-        sums, plain_sums = gather(counters_ptr, exchanged_ptr, group, step, PARTS)
+        sums, plain_sums = gather(words_ptr, group, step, PARTS)
         c1 = tl.sum(sums, axis=0) * inverse_cols
         c2 = tl.sum(plain_sums, axis=0) * inverse_cols
         dx = (wdy - c2 - xhat * c1) * rstd
-        offsets = row.to(tl.int64) * n_cols + cols
         tl.store(dx_ptr + offsets, dx.to(dx_ptr.dtype.element_ty), mask=mask)
         step += 1
-    leave(counters_ptr, group, step, PARTS)
+    leave(words_ptr, counters_ptr, group, PARTS)
     partials_ptr += group.to(tl.int64) * (2 * PARTS * BLOCK_N)
     tl.store(partials_ptr + cols, dw)
     tl.store(partials_ptr + PARTS * BLOCK_N + cols, db)
@@ -358,6 +361,7 @@ def launch_shared_row(
     block: int,
     resident: int | None,
     num_warps: int | None,
+    num_stages: int | None,
 ) -> Partials:
     """dx, and partial rows of a group of programs each."""
     x = tensors[1]
@@ -377,6 +381,7 @@ def launch_shared_row(
         BLOCK_N=block,
         VEC=vec,
         EVEN_N=n_cols == parts * block,
+        NUM_STAGES=num_stages or SHARED_ROW_STAGES,
         num_warps=num_warps,
         maxnreg=registers(num_warps, resident),
         launch_cooperative_grid=True,
@@ -437,7 +442,7 @@ def layer_norm_backward(
     f32; all contiguous, outputs apart from everything else. ROWS and BLOCK_N are powers of two;
     RESIDENT is programs a multiprocessor. A BLOCK_N under cols asks for shared rows, which rows off
     16-byte boundaries and the interpreter turn into the looped form; num_stages is the prefetch
-    depth of the form with one program a row. Raises TypeError or ValueError for anything else.
+    depth of the other two. Raises TypeError or ValueError for anything else.
     """
     tensors = (dy, x, w, mean, rstd, out)
     check(dict(zip(LAYOUTS, (*tensors, dw, db), strict=True)))
@@ -456,7 +461,7 @@ def layer_norm_backward(
                 tensors, VEC, BLOCK_N, ROWS, RESIDENT, num_warps, num_stages
             )
         elif VEC * x.element_size() == 16 and n_cols <= MAX_SHARED_ROW_COLS and can_wait(x):
-            partials = launch_shared_row(tensors, VEC, BLOCK_N, RESIDENT, num_warps)
+            partials = launch_shared_row(tensors, VEC, BLOCK_N, RESIDENT, num_warps, num_stages)
         else:
             partials = launch_looped(tensors, VEC)
         memory, n_partials, width = partials

@@ -29,7 +29,15 @@ import triton.language as tl
 
 from ._checks import device_guard
 from ._rms import check, inverse_rms, plan
-from ._row_exchange import gather, group_count, leave, publish, registers, scratch
+from ._row_exchange import (
+    SHARED_ROW_STAGES,
+    gather_one,
+    group_count,
+    leave,
+    publish_one,
+    registers,
+    scratch,
+)
 
 # (columns of a part, programs of 8 warps on a multiprocessor) by bytes an element: 40 or 48 KiB of
 # rows on their way, without spills
@@ -119,8 +127,8 @@ def rms_norm_shared_row_kernel(
     x_ptr,
     w_ptr,
     out_ptr,
+    words_ptr,
     counters_ptr,
-    partials_ptr,
     stride_xm,
     stride_om,
     n_rows,
@@ -132,6 +140,7 @@ def rms_norm_shared_row_kernel(
     VEC: tl.constexpr,  # a power of two that divides n_cols, stride_xm and stride_om
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
     HOLD_W: tl.constexpr,  # registers have room for the part's weights
+    NUM_STAGES: tl.constexpr,  # rows of a part on their way or in use
 ):
     n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
     stride_xm = stride_xm // VEC * VEC
@@ -147,19 +156,14 @@ def rms_norm_shared_row_kernel(
 
     if HOLD_W:
         w = tl.load(w_ptr + cols, mask=mask, other=0.0)
-    x = tl.load(x_ptrs + group.to(tl.int64) * stride_xm, mask=mask, other=0.0)
     step = 0
-    for row in tl.range(group, n_rows, n_groups, num_stages=1):
+    for row in tl.range(group, n_rows, n_groups, num_stages=NUM_STAGES):
+        x = tl.load(x_ptrs + row.to(tl.int64) * stride_xm, mask=mask, other=0.0)
         v = x.to(tl.float32)
         square_sum = tl.sum(v * v, axis=0)
         if PARTS > 1:
-            publish(counters_ptr, partials_ptr, group, part, step, square_sum, 0.0, PARTS)
-        # The next row's part is on its way while this program waits for the others.
-        next_row = row + n_groups
-        next_mask = mask & (next_row < n_rows)
-        x = tl.load(x_ptrs + next_row.to(tl.int64) * stride_xm, mask=next_mask, other=0.0)
-        if PARTS > 1:
-            sums, _ = gather(counters_ptr, partials_ptr, group, step, PARTS)
+            publish_one(words_ptr, group, part, step, square_sum, PARTS)
+            sums = gather_one(words_ptr, group, step, PARTS)
             square_sum = tl.sum(sums, axis=0)
         if not HOLD_W:
             w = tl.load(w_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
@@ -168,7 +172,7 @@ def rms_norm_shared_row_kernel(
         tl.store(row_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)
         step += 1
     if PARTS > 1:
-        leave(counters_ptr, group, step, PARTS)
+        leave(words_ptr, counters_ptr, group, PARTS)
 
 
 def rms_norm(
@@ -222,6 +226,7 @@ def rms_norm(
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
                 HOLD_W=form.holds_w,
+                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

@@ -39,7 +39,16 @@ from ._checks import (
     require_shape_of_x,
     require_tensors,
 )
-from ._row_exchange import can_wait, gather, group_count, leave, publish, registers, scratch
+from ._row_exchange import (
+    SHARED_ROW_STAGES,
+    can_wait,
+    gather,
+    group_count,
+    leave,
+    publish,
+    registers,
+    scratch,
+)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[rows, cols]", "out": "[rows, cols]"}
@@ -158,8 +167,8 @@ def softmax_looped_kernel(
 def softmax_shared_row_kernel(
     x_ptr,
     out_ptr,
+    words_ptr,
     counters_ptr,
-    partials_ptr,
     stride_xm,
     stride_om,
     n_rows,
@@ -168,6 +177,7 @@ def softmax_shared_row_kernel(
     BLOCK_N: tl.constexpr,  # columns of a part
     VEC: tl.constexpr,  # a power of two that divides n_cols, stride_xm and stride_om
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
+    NUM_STAGES: tl.constexpr,  # rows of a part on their way or in use
 ):
     n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
     stride_xm = stride_xm // VEC * VEC
@@ -180,23 +190,22 @@ def softmax_shared_row_kernel(
     x_ptrs = x_ptr + cols
     out_ptrs = out_ptr + cols
 
-    x = _load_part(x_ptrs + group.to(tl.int64) * stride_xm, cols, n_cols, True, EVEN_N)
     step = 0
-    for row in tl.range(group, n_rows, n_groups, num_stages=1):
+    for row in tl.range(group, n_rows, n_groups, num_stages=NUM_STAGES):
+        row_ptrs = x_ptrs + row.to(tl.int64) * stride_xm
+        if EVEN_N:
+            x = tl.load(row_ptrs)
+        else:
+            x = tl.load(row_ptrs, mask=cols < n_cols, other=-float("inf"))
         v = x.to(tl.float32)
         part_max = tl.max(v, axis=0)
         # A part may hold only -Inf; subtracting that from itself would make NaN.
         numerator = tl.exp2((v - _finite(part_max)) * LOG2E)
         part_sum = tl.sum(numerator, axis=0)
         if PARTS > 1:
-            publish(counters_ptr, partials_ptr, group, part, step, part_max, part_sum, PARTS)
-        # The next row's part is on its way while this program waits for the others.
-        next_row = row + n_groups
-        x = _load_part(
-            x_ptrs + next_row.to(tl.int64) * stride_xm, cols, n_cols, next_row < n_rows, EVEN_N
-        )
+            publish(words_ptr, group, part, step, part_max, part_sum, PARTS)
         if PARTS > 1:
-            maxima, sums = gather(counters_ptr, partials_ptr, group, step, PARTS)
+            maxima, sums = gather(words_ptr, group, step, PARTS)
             shift = _finite(tl.max(maxima, axis=0))
             row_sum = tl.sum(sums * tl.exp2((maxima - shift) * LOG2E), axis=0)
         else:
@@ -211,16 +220,7 @@ def softmax_shared_row_kernel(
             tl.store(row_ptrs, out.to(out_ptr.dtype.element_ty), mask=cols < n_cols)
         step += 1
     if PARTS > 1:
-        leave(counters_ptr, group, step, PARTS)
-
-
-@triton.jit
-def _load_part(ptrs, cols, n_cols, valid, EVEN_N: tl.constexpr):
-    if EVEN_N:
-        mask = valid
-    else:
-        mask = valid & (cols < n_cols)
-    return tl.load(ptrs, mask=mask, other=-float("inf"))
+        leave(words_ptr, counters_ptr, group, PARTS)
 
 
 @triton.jit
@@ -319,6 +319,7 @@ def softmax(
                 BLOCK_N=BLOCK_N,
                 VEC=VEC,
                 EVEN_N=n_cols == PARTS * BLOCK_N,
+                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
                 num_warps=num_warps,
                 maxnreg=registers(num_warps, RESIDENT),
                 launch_cooperative_grid=True,
