@@ -582,7 +582,7 @@ cudaError_t dispatch(const Args& args, int threads, int form, int blocks, int bl
 }  // namespace
 
 int64_t layer_norm_backward_scratch(int64_t n_cols) {
-  return 2 * partial_width(n_cols) * most_partials(n_cols);
+  return n_cols == 0 ? 0 : 2 * partial_width(n_cols) * most_partials(n_cols);
 }
 
 cudaError_t layer_norm_backward(const void* dy, const void* x, const void* w, const float* mean,

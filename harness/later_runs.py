@@ -66,6 +66,8 @@ class LaterRuns:
             self._worker.say("stage", contender=contender.label, stage="kernels")
             try:
                 launches = launched.launches_of(bound.call)
+                if contender.backend in ("cuda", "triton"):
+                    launches = launched.without_fills(launches)
                 told: dict[str, Any] = {"columns": launched.columns(launches)}
                 told["launches"] = launched.as_events(launches)
             except Exception as error:

@@ -120,8 +120,11 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
 
 
 def _dtypes(spec: OpSpec, level: Level, tests: bool) -> tuple[str, ...]:
-    everything = tests or level == "full"
-    return tuple(d for d in spec.dtypes if everything or d not in spec.full_dtypes)
+    if tests or level == "full":
+        return spec.dtypes
+    if level == "quick":
+        return spec.dtypes[:1]
+    return tuple(d for d in spec.dtypes if d not in spec.full_dtypes)
 
 
 def _selected(spec: OpSpec, filters: Filters, level: Level) -> tuple[Case, ...]:
@@ -138,6 +141,8 @@ def _contenders(
         names = implementations(spec, case, everywhere=level == "full")
         # A peer that is asked for by name and not installed gets a row that says so.
         names += tuple(p for p in spec.peers if p in filters.backends and p not in names)
+        if level == "quick" and not filters.backends:
+            names = tuple(name for name in names if name != "compile")  # seconds a case
     with_rungs = tests or (case.baselines and case.level == "quick" and level != "quick")
     return tuple(
         contender

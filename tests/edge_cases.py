@@ -637,6 +637,8 @@ def _norm_refusals() -> Iterator[Refusal]:
     )
     for name, bad, text, error in calls:
         yield Refusal(op, name, gradients(bad), f"{op}: {text}", error)
+
+
 def _classified(shapes: str, bad: Callable[[list[torch.Tensor]], None] = lambda ts: None):
     """(logits, targets, outputs), one a letter of `shapes`: r as the logits, n a number a row."""
 

@@ -39,27 +39,37 @@ def launches(stem: str, side: str, dtype: str) -> list[Launch]:
     bound = bind(REGISTRY, problem_of(REGISTRY.spec(stem), dtype), side, "", {}, "")
     bound.call()
     torch.cuda.synchronize()
-    return launched.launches_of(bound.call)
+    return launched.without_fills(launched.launches_of(bound.call))
+
+
+N_KERNELS = {"layer_norm_backward": 2}  # and the sum of the column sums that programs leave
 
 
 @pytest.mark.parametrize(("stem", "side"), PAIRS)
 def test_registers_and_occupancy_are_the_drivers(stem, side, tmp_path):
     for dtype in REGISTRY.spec(stem).dtypes:
-        (launch,) = launches(stem, side, dtype)
-        (tmp_path / dtype).mkdir()
-        event = {"row": {"op": stem, "backend": side, "spill_bytes": None}}
-        book = FactsBook(tmp_path / dtype, REGISTRY.stems, {"sm_count": 132})
-        book.take([event | {"launches": launched.as_events([launch])}])
-        data, kernels, rows = read(tmp_path / dtype / FACTS_NAME)
-        assert data["problems"] == []
-        ((kernel,), (row,)) = kernels.values(), rows.values()
-        assert kernel.op == stem
-        assert kernel.registers == launch.registers
-        assert kernel.static_shared_bytes == launch.static_shared_bytes
-        assert row["launches"][0]["hash"] == kernel.hash
-        shared = (launch.static_shared_bytes or 0) + (launch.dynamic_shared_bytes or 0)
-        estimate = occupancy(launch.binary_arch, launch.registers or 0, shared, launch.threads or 0)
-        assert estimate.blocks == launch.blocks_per_sm
+        found = launches(stem, side, dtype)
+        assert len(found) == N_KERNELS.get(stem, 1)
+        for number, launch in enumerate(found):
+            folder = tmp_path / f"{dtype}-{number}"
+            folder.mkdir()
+            check_against_the_driver(launch, stem, side, folder)
+
+
+def check_against_the_driver(launch: Launch, stem: str, side: str, folder: Path) -> None:
+    event = {"row": {"op": stem, "backend": side, "spill_bytes": None}}
+    book = FactsBook(folder, REGISTRY.stems, {"sm_count": 132})
+    book.take([event | {"launches": launched.as_events([launch])}])
+    data, kernels, rows = read(folder / FACTS_NAME)
+    assert data["problems"] == []
+    ((kernel,), (row,)) = kernels.values(), rows.values()
+    assert kernel.op == stem
+    assert kernel.registers == launch.registers
+    assert kernel.static_shared_bytes == launch.static_shared_bytes
+    assert row["launches"][0]["hash"] == kernel.hash
+    shared = (launch.static_shared_bytes or 0) + (launch.dynamic_shared_bytes or 0)
+    estimate = occupancy(launch.binary_arch, launch.registers or 0, shared, launch.threads or 0)
+    assert estimate.blocks == launch.blocks_per_sm
 
 
 def test_the_kernel_that_was_launched_is_the_one_of_the_jit_cache():

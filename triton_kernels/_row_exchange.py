@@ -23,11 +23,11 @@ import torch
 import triton
 import triton.language as tl
 
-from ._scratch import exchange_for, multiprocessors
+from ._scratch import exchange_for, multiprocessors, shared_bytes
 
 MAX_RESIDENT = 32  # programs a multiprocessor, the hardware's limit
 REGISTERS = 65536  # 32-bit registers of a multiprocessor, sm_80 to sm_100
-SHARED_ROW_STAGES = 3  # of the loop over rows: a part in use and two on their way
+BLOCK_SHARED_BYTES = 2048  # of a program: the hardware's 1024, sums of warps
 WORDS = tl.constexpr(4)  # a program: two numbers in two slots
 
 # Each lane waits for its own word. In tl this would be a loop over a load and a reduction of the
@@ -130,6 +130,13 @@ def group_count(x: torch.Tensor, n_rows: int, parts: int, resident: int) -> int:
 def registers(num_warps: int, resident: int) -> int:
     """maxnreg with which `resident` programs of num_warps warps fit on a multiprocessor."""
     return min(255, REGISTERS // (resident * num_warps * 32) // 8 * 8)
+
+
+def stages(x: torch.Tensor, part_bytes: int, resident: int) -> int:
+    """Of the loop over rows: parts of `part_bytes` in use or on their way, as many as shared memory
+    has room for; two parts on their way hide more than one does."""
+    room = shared_bytes(x.device) // resident - BLOCK_SHARED_BYTES
+    return 3 if 2 * part_bytes <= room else 2
 
 
 def scratch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 
 HOPPER_MULTIPROCESSORS = 132
+HOPPER_SHARED_BYTES = 228 * 1024
 
 
 @functools.cache
@@ -14,6 +15,14 @@ def multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return HOPPER_MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@functools.cache
+def shared_bytes(device: torch.device) -> int:
+    """Of a multiprocessor of a GPU; a Hopper's for CPU tensors."""
+    if device.type != "cuda":
+        return HOPPER_SHARED_BYTES
+    return torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor
 
 
 _Scratch = tuple[torch.Tensor, torch.Tensor]

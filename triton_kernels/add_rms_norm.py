@@ -27,13 +27,13 @@ import triton.language as tl
 from ._checks import device_guard, rows_overlap_in_part
 from ._rms import check, inverse_rms, plan, refuse_overlap
 from ._row_exchange import (
-    SHARED_ROW_STAGES,
     gather_one,
     group_count,
     leave,
     publish_one,
     registers,
     scratch,
+    stages,
 )
 
 # (columns of a part, programs of 8 warps on a multiprocessor) by bytes an element: 64 KiB of x and
@@ -249,6 +249,7 @@ def add_rms_norm(
     with device_guard(x):
         if form.resident:
             PARTS = 1 << ((n_cols - 1) // form.block).bit_length()
+            part_bytes = (3 - form.holds_w) * form.block * x.element_size()
             n_groups = group_count(x, n_rows, PARTS, form.resident)
             add_rms_norm_shared_row_kernel[(n_groups * PARTS,)](
                 x,
@@ -263,7 +264,7 @@ def add_rms_norm(
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
                 HOLD_W=form.holds_w,
-                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
+                NUM_STAGES=num_stages or stages(x, part_bytes, form.resident),
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

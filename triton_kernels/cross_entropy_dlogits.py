@@ -51,7 +51,6 @@ from ._cross_entropy import (
     target_logit,
 )
 from ._row_exchange import (
-    SHARED_ROW_STAGES,
     can_wait,
     gather,
     group_count,
@@ -59,6 +58,7 @@ from ._row_exchange import (
     publish,
     registers,
     scratch,
+    stages,
 )
 
 LAYOUTS = {"x": "[rows, cols]", "target": "[rows]", "out": "[rows, cols]", "loss": "[rows]"}
@@ -363,6 +363,7 @@ def cross_entropy_dlogits(
     with device_guard(x):
         if RESIDENT and may_share:
             PARTS = 1 << (max(n_cols - 1, 0) // BLOCK_N).bit_length()
+            part_bytes = BLOCK_N * x.element_size()
             n_groups = group_count(x, n_rows, PARTS, RESIDENT)
             num_warps = num_warps or 8
             cross_entropy_dlogits_shared_row_kernel[(n_groups * PARTS,)](
@@ -380,7 +381,7 @@ def cross_entropy_dlogits(
                 PACK=PACK,
                 SHIFT=SHIFT,
                 PEEL=PEEL,
-                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
+                NUM_STAGES=num_stages or stages(x, part_bytes, RESIDENT),
                 num_warps=num_warps,
                 maxnreg=registers(num_warps, RESIDENT),
                 launch_cooperative_grid=True,

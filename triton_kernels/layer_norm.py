@@ -33,13 +33,13 @@ import triton.language as tl
 from ._checks import device_guard
 from ._rms import check, plan
 from ._row_exchange import (
-    SHARED_ROW_STAGES,
     gather,
     group_count,
     leave,
     publish,
     registers,
     scratch,
+    stages,
 )
 
 MAX_ONE_READ_COLS = 16384  # beyond that registers spill
@@ -254,6 +254,7 @@ def layer_norm(
     with device_guard(x):
         if form.resident:
             PARTS = 1 << ((n_cols - 1) // form.block).bit_length()
+            part_bytes = 3 * form.block * x.element_size()
             n_groups = group_count(x, n_rows, PARTS, form.resident)
             layer_norm_shared_row_kernel[(n_groups * PARTS,)](
                 x,
@@ -267,7 +268,7 @@ def layer_norm(
                 eps,
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
-                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
+                NUM_STAGES=num_stages or stages(x, part_bytes, form.resident),
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

@@ -41,7 +41,6 @@ from ._checks import (
 )
 from ._rms import DTYPES, MAX_EXTENT, MAX_SHARED_ROW_COLS, ROWS, WEIGHTS, refuse_overlap
 from ._row_exchange import (
-    SHARED_ROW_STAGES,
     can_wait,
     gather,
     group_count,
@@ -49,6 +48,7 @@ from ._row_exchange import (
     publish,
     registers,
     scratch,
+    stages,
 )
 from ._scratch import multiprocessors, scratch_for
 
@@ -381,7 +381,7 @@ def launch_shared_row(
         BLOCK_N=block,
         VEC=vec,
         EVEN_N=n_cols == parts * block,
-        NUM_STAGES=num_stages or SHARED_ROW_STAGES,
+        NUM_STAGES=num_stages or stages(x, 2 * block * x.element_size(), resident),
         num_warps=num_warps,
         maxnreg=registers(num_warps, resident),
         launch_cooperative_grid=True,

@@ -40,7 +40,6 @@ from ._checks import (
     require_tensors,
 )
 from ._row_exchange import (
-    SHARED_ROW_STAGES,
     can_wait,
     gather,
     group_count,
@@ -48,6 +47,7 @@ from ._row_exchange import (
     publish,
     registers,
     scratch,
+    stages,
 )
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -305,6 +305,7 @@ def softmax(
     with device_guard(x):
         if RESIDENT and can_wait(x):
             PARTS = 1 << ((n_cols - 1) // BLOCK_N).bit_length()
+            part_bytes = BLOCK_N * x.element_size()
             n_groups = group_count(x, n_rows, PARTS, RESIDENT)
             num_warps = num_warps or 8
             softmax_shared_row_kernel[(n_groups * PARTS,)](
@@ -319,7 +320,7 @@ def softmax(
                 BLOCK_N=BLOCK_N,
                 VEC=VEC,
                 EVEN_N=n_cols == PARTS * BLOCK_N,
-                NUM_STAGES=num_stages or SHARED_ROW_STAGES,
+                NUM_STAGES=num_stages or stages(x, part_bytes, RESIDENT),
                 num_warps=num_warps,
                 maxnreg=registers(num_warps, RESIDENT),
                 launch_cooperative_grid=True,

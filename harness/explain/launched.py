@@ -37,6 +37,12 @@ def launches_of(call: Callable[[], Any]) -> list[Launch]:
     return joined(list(Driver().launches(graph.raw_cuda_graph())), triton_kernels)
 
 
+def without_fills(launches: Sequence[Launch]) -> list[Launch]:
+    """What a launch of ours runs outside a capture, where scratch is kept from launch to launch: a
+    captured one has scratch of its own, and torch's kernel that fills it with zeros."""
+    return [launch for launch in launches if "FillFunctor" not in launch.symbol]
+
+
 def joined(launches: Sequence[Launch], triton_kernels: Sequence[Any]) -> list[Launch]:
     """The launches, those of Triton's kernels with the hash and file of the very cubin.
 

@@ -98,7 +98,7 @@ SPEC = OpSpec(
     "it is rounded",
     arguments=("x", "r", "w"),
     dtypes=rms.DTYPES,
-    full_dtypes=("f16",),
+    full_dtypes=("f32", "f16"),
     bench_cases=BENCH_CASES,
     test_cases=rms.TEST_CASES,
     make_inputs=make_inputs,

@@ -106,6 +106,7 @@ SPEC = OpSpec(
     formula="out = a * x + b * y, with a = 2 and b = -1/2 here",
     arguments=("x", "y"),
     dtypes=("f32", "bf16"),
+    full_dtypes=("bf16",),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

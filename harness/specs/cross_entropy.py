@@ -65,6 +65,7 @@ SPEC = OpSpec(
     formula="loss = log(sum(exp(x))) - x[target] over the last dimension",
     arguments=("x", "target"),
     dtypes=("bf16", "f32", "f16"),
+    full_dtypes=("f32", "f16"),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

@@ -118,7 +118,7 @@ def _triton_configs(case: Case, dtype: str) -> list[Config]:
     ]
     looped = [
         {"BLOCK_N": block, "num_warps": warps}
-        for block, warps in ((8192, 16), (16384, 16))
+        for block, warps in ((8192, 16), (16384, 16), (8192, 32), (16384, 32))
         if width > 16384
     ]
     shared_row = [
@@ -135,6 +135,7 @@ SPEC = OpSpec(
     formula="out = softmax(x) - onehot(target), loss = log(sum(exp(x))) - x[target]",
     arguments=("x", "target"),
     dtypes=("bf16", "f32", "f16"),
+    full_dtypes=("f32", "f16"),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

@@ -124,6 +124,7 @@ SPEC = OpSpec(
     formula="out = x / (1 - p) where Philox-4x32-10 says keep, else 0",
     arguments=("x",),
     dtypes=("bf16", "f32"),
+    full_dtypes=("f32",),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

@@ -243,7 +243,7 @@ SPEC = OpSpec(
     formula="out = (x - mean(x)) * rsqrt(var(x) + 1e-5) * w + b over the last dimension",
     arguments=("x", "w", "b"),
     dtypes=DTYPES,
-    full_dtypes=("f16",),
+    full_dtypes=("f32", "f16"),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

@@ -272,7 +272,7 @@ SPEC = OpSpec(
     formula="out = rstd * (w dy - mean(w dy) - xhat mean(w dy xhat)); dw, db = column sums",
     arguments=("dy", "x", "w", "mean", "rstd"),
     dtypes=DTYPES,
-    full_dtypes=("f16",),
+    full_dtypes=("f32", "f16"),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

@@ -209,7 +209,7 @@ def triton_configs(
     ]
     looped = [
         {"BLOCK_N": block, "num_warps": warps, "num_stages": 1}
-        for block, warps in ((8192, 16), (16384, 32))
+        for block, warps in ((8192, 16), (8192, 32), (16384, 32))
         if width >= 65536
     ]
     shared_row = [

@@ -146,6 +146,7 @@ SPEC = OpSpec(
     formula="out = (a cos - b sin, b cos + a sin), a and b the halves of a head",
     arguments=("x", "cos", "sin"),
     dtypes=("bf16", "f32"),
+    full_dtypes=("f32",),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

@@ -212,7 +212,7 @@ def _triton_configs(case: Case, dtype: str) -> list[Config]:
     ]
     looped = [
         {"BLOCK_N": block, "num_warps": warps, "num_stages": 1}
-        for block, warps in ((8192, 16), (16384, 16), (16384, 32))
+        for block, warps in ((8192, 32), (16384, 16), (16384, 32))
         if width >= 16384 and block < n
     ]
     shared_row = [

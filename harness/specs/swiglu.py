@@ -63,7 +63,7 @@ SPEC = OpSpec(
     formula="out = gate * sigmoid(gate) * up",
     arguments=("gate", "up"),
     dtypes=shared.DTYPES,
-    full_dtypes=("f16",),
+    full_dtypes=("f32", "f16"),
     bench_cases=shared.BENCH_CASES,
     test_cases=shared.TEST_CASES,
     make_inputs=functools.partial(shared.make_inputs, ("gate", "up")),

@@ -99,7 +99,7 @@ SPEC = OpSpec(
     formula="out = dout * up * s * (1 + gate * (1 - s)), dup = dout * gate * s; s = sigmoid(gate)",
     arguments=_NAMES,
     dtypes=shared.DTYPES,
-    full_dtypes=("f16",),
+    full_dtypes=("f32", "f16"),
     bench_cases=shared.BENCH_CASES,
     test_cases=shared.TEST_CASES,
     make_inputs=functools.partial(shared.make_inputs, _NAMES),
