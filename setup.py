@@ -94,8 +94,8 @@ def extension(found: preflight.Preflight) -> dict[str, Any]:
     os.environ["MAX_JOBS"] = str(found.jobs)
     from torch.utils.cpp_extension import BuildExtension, CUDAExtension
 
-    sources = [*_relative("*.cpp"), *_relative("*.cu"), *_relative("*/*.cu")]
-    headers = [*_relative("*.h"), *_relative("*/*.cuh"), str(BUILD_INFO)]
+    sources = [*_relative("*.cpp"), *_relative("*/*.cpp"), *_relative("*.cu"), *_relative("*/*.cu")]
+    headers = [*_relative("*.h"), *_relative("*/*.h"), *_relative("*/*.cuh"), str(BUILD_INFO)]
     module = CUDAExtension(
         "harness._cuda",
         sources=sources,

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import binding_text
 import pytest
 
 from harness import preflight
@@ -137,11 +138,15 @@ def test_the_machine_code_is_the_intended_one(
 def test_only_bindings_knows_torch() -> None:
     pattern = re.compile(r'#include\s*[<"](torch|ATen|c10|pybind11|Python)')
     for path in CSRC.rglob("*"):
-        if path.is_file() and path.name != "bindings.cpp":
+        if path.is_file() and path not in binding_text.FILES:
             assert not pattern.search(path.read_text()), path
-    bindings = (CSRC / "bindings.cpp").read_text()
     for slow in ("torch/extension.h", "ATen/cuda/CUDAContext.h"):
-        assert slow not in bindings
+        assert slow not in binding_text.TEXT
+
+
+def test_the_folder_of_the_bindings_holds_no_kernel() -> None:
+    """The other folders of csrc/ do; builds tell them apart by the endings of their files."""
+    assert {path.suffix for path in binding_text.FILES} == {".cpp", ".h"}
 
 
 def declared() -> Iterator[str]:
@@ -154,10 +159,9 @@ def declared() -> Iterator[str]:
 def test_every_declaration_is_bound_and_has_a_comment() -> None:
     names = list(declared())
     assert {"vector_add", "softmax", "matmul_bias_relu", "flush_l2"} <= set(names)
-    bindings = (CSRC / "bindings.cpp").read_text()
     for name in names:
-        assert re.search(rf'm\.def\("{name}",', bindings), f"{name} is not bound"
-        assert f"cvt::{name}" in bindings, f"the binding of {name} does not call it"
+        assert re.search(rf'm\.def\("{name}",', binding_text.TEXT), f"{name} is not bound"
+        assert f"cvt::{name}" in binding_text.TEXT, f"the binding of {name} does not call it"
     lines = (CSRC / "kernels.h").read_text().splitlines()
     for before, line in itertools.pairwise(lines):
         if re.match(r"(?:cudaError_t|int) \w+\(", line):

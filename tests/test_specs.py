@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+import binding_text
 import pytest
 
 from harness.registry import REPOSITORY, Registry, RegistryError
@@ -149,9 +150,8 @@ def test_both_sides_take_the_spec_arguments_in_order(stem):
     assert signature, f"triton_kernels/{stem}.py defines no launcher {stem}"
     names = [p.split(":")[0].strip() for p in signature[1].split("*")[0].split(",") if p.strip()]
     assert names == wanted
-    bindings = (REPOSITORY / "csrc" / "bindings.cpp").read_text()
-    block = re.search(rf'm\.def\("{stem}",.*?;', bindings, re.S)
-    assert block, f"csrc/bindings.cpp binds no {stem}"
+    block = re.search(rf'm\.def\("{stem}",.*?;', binding_text.TEXT, re.S)
+    assert block, f"no file of csrc/bindings/ binds {stem}"
     bound = re.findall(r'arg\("(\w+)"\)', block[0])
     assert bound[: len(wanted)] == wanted
     assert stem in (REPOSITORY / "csrc" / "kernels.h").read_text()
@@ -160,7 +160,6 @@ def test_both_sides_take_the_spec_arguments_in_order(stem):
 @pytest.mark.parametrize("stem", REGISTRY.stems)
 def test_every_rung_has_its_file_its_launcher_and_its_step(stem):
     spec = REGISTRY.spec(stem)
-    bindings = (REPOSITORY / "csrc" / "bindings.cpp").read_text()
     declared = (REPOSITORY / "csrc" / "kernels.h").read_text()
     for backend, rungs in spec.ladders.items():
         for rung in rungs:
@@ -168,7 +167,7 @@ def test_every_rung_has_its_file_its_launcher_and_its_step(stem):
             assert len(rung.step.split()) >= 3
             assert set(rung.dtypes) <= set(spec.dtypes)
             if backend == "cuda":
-                assert f'm.def("{stem}_{rung.name}"' in bindings
+                assert f'm.def("{stem}_{rung.name}"' in binding_text.TEXT
                 assert f" {stem}_{rung.name}(" in declared
 
 

@@ -68,9 +68,9 @@ def compile_source(source: Path, arch: str, extra: Sequence[str] = ()) -> tuple[
     found = compilers.find_nvcc(os.environ)
     if found is None:
         raise ExplainError("no nvcc on PATH, in NVIDIA's wheels or /usr/local/cuda")
-    headers = sorted((REPOSITORY / "csrc").rglob("*.h")) + sorted(
-        (REPOSITORY / "csrc").rglob("*.cuh")
-    )
+    # Not the headers of csrc/bindings/: no kernel includes them.
+    csrc = REPOSITORY / "csrc"
+    headers = sorted(csrc.glob("*.h")) + sorted(csrc.rglob("*.cuh"))
     parts: list[bytes | str] = [compilers.ptxas_version(found.home), arch, *FLAGS, *extra]
     parts += [file.read_bytes() for file in (source, *headers)]
     stem = store.folder() / f"{source.stem}-{arch}-{store.digest(parts)}"
@@ -78,7 +78,7 @@ def compile_source(source: Path, arch: str, extra: Sequence[str] = ()) -> tuple[
     if not (binary.is_file() and log.is_file()):
         binary.parent.mkdir(parents=True, exist_ok=True)
         partial = binary.with_name(f".{binary.name}.{os.getpid()}")
-        command = [found.path, *FLAGS, *extra, f"-I{REPOSITORY / 'csrc'}", "-Xptxas", "-v"]
+        command = [found.path, *FLAGS, *extra, f"-I{csrc}", "-Xptxas", "-v"]
         # Not -arch=sm_90a: nvcc 13.0 refuses wgmma with it.
         command += [f"-gencode=arch=compute_{arch},code=sm_{arch}", "-cubin"]
         command += ["-o", str(partial), str(source)]

@@ -1,0 +1,50 @@
+"""What Triton refuses and CUDA answers, as DIFFERENCES of edge_cases.py says."""
+
+from __future__ import annotations
+
+from edge_tensors import normal
+
+from .calls import Refusal
+
+
+def _huge(*shapes: tuple[int, ...]):
+    """Tensors of one stored element each: refused before their strides are looked at."""
+    return lambda dtype, device: tuple(
+        normal((1,) * len(shape), dtype, device).expand(shape) for shape in shapes
+    )
+
+
+_NK, _ROWS = 1 << 24, 1 << 30
+# Nothing is stored but one element a tensor.
+TRITON_REFUSALS = (
+    Refusal("softmax", "2^30 rows", _huge((_ROWS, 1), (_ROWS, 1)), "softmax: rows is 1073741824"),
+    Refusal(
+        "softmax", "2^30 columns", _huge((1, _ROWS), (1, _ROWS)), "softmax: cols is 1073741824"
+    ),
+    *(
+        Refusal(
+            op, f"2^30 {extent}", _huge(*shapes), f"{op}: {extent.replace('columns', 'cols')} is"
+        )
+        for extent, rows, cols in (("rows", _ROWS, 1), ("columns", 1, _ROWS))
+        for op, n in (("rms_norm", 1), ("add_rms_norm", 2))
+        for shapes in [(*[(rows, cols)] * n, (cols,), *[(rows, cols)] * n)]
+    ),
+    Refusal(
+        "matmul_bias_relu",
+        "2^24 columns",
+        _huge((1, 1), (1, _NK), (_NK,), (1, _NK)),
+        "matmul_bias_relu: N is 16777216",
+    ),
+    Refusal(
+        "matmul_bias_relu",
+        "2^24 terms",
+        _huge((1, _NK), (_NK, 1), (1,), (1, 1)),
+        "matmul_bias_relu: K is 16777216",
+    ),
+    Refusal(
+        "matmul_bias_relu",
+        "2^30 rows",
+        _huge((_ROWS, 1), (1, 1), (1,), (_ROWS, 1)),
+        "matmul_bias_relu: M is 1073741824",
+    ),
+)
