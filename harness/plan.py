@@ -141,8 +141,10 @@ def _contenders(
         names = implementations(spec, case, everywhere=level == "full")
         # A peer that is asked for by name and not installed gets a row that says so.
         names += tuple(p for p in spec.peers if p in filters.backends and p not in names)
-        if level == "quick" and not filters.backends:
-            names = tuple(name for name in names if name != "compile")  # seconds a case
+        # It takes seconds a case.
+        first = level == "default" and dtype == spec.dtypes[0]
+        if not (level == "full" or first or "compile" in filters.backends):
+            names = tuple(name for name in names if name != "compile")
     with_rungs = tests or (case.baselines and case.level == "quick" and level != "quick")
     return tuple(
         contender

@@ -148,9 +148,9 @@ class OpSpec:
     row of its own where the package is installed; `unfused_peers` are those that round as torch's
     kernels do. `extents` maps a dimension that not every size suits to (the least, what it must be
     a multiple of). `ladders` maps a backend to its rungs, the simplest first; they run by default
-    on the quick cases that have baselines, which --quick itself leaves out, as it does torch.compile
-    and all dtypes but the first. `full_dtypes` are those
-    of `dtypes` that ride along: they are benched in full, or where they are asked for.
+    on the quick cases that have baselines. `full_dtypes` are those of `dtypes` that ride along:
+    they are benched in full, or where they are asked for. --quick leaves out ladders, torch.compile
+    and all dtypes but the first; the default runs torch.compile in the first dtype.
     """
 
     stem: str
