@@ -112,7 +112,7 @@ def accumulation(tensors: Tensors, reference: torch.Tensor) -> torch.Tensor:
     c1 = (wdy * xhat).mean(-1, keepdim=True)
     of_xhat = xhat.abs() * (error_of_mean(wdy * xhat) + 2.0 * c1.abs())
     total: torch.Tensor = 1.5 * wdy.abs() + error_of_mean(wdy) + of_xhat
-    return (total * rstd).nan_to_num(0.0)
+    return (total * rstd.abs()).nan_to_num(0.0)  # rstd is an input here, of any sign
 
 
 def _dw(tensors: Tensors) -> torch.Tensor:

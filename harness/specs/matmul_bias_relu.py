@@ -181,6 +181,7 @@ SPEC = OpSpec(
     formula="out = relu(x @ w + b)",
     arguments=("x", "w", "b"),
     dtypes=("bf16", "f16"),
+    full_dtypes=("f16",),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

@@ -261,7 +261,7 @@ SPEC = OpSpec(
     formula="out = x * rsqrt(mean(x^2) + 1e-6) * w over the last dimension",
     arguments=("x", "w"),
     dtypes=DTYPES,
-    full_dtypes=("f16",),
+    full_dtypes=("f32", "f16"),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,

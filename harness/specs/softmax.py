@@ -229,7 +229,7 @@ SPEC = OpSpec(
     formula="out = exp(x - max(x)) / sum(exp(x - max(x))) over the last dimension",
     arguments=("x",),
     dtypes=("bf16", "f32", "f16"),
-    full_dtypes=("f16",),
+    full_dtypes=("f32", "f16"),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
     make_inputs=make_inputs,
