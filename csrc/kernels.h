@@ -156,12 +156,15 @@ cudaError_t column_sum(const void* x, void* out, int64_t n_rows, int64_t n_cols,
 cudaError_t transpose(const void* x, void* out, int64_t n_rows, int64_t n_cols, DType dtype,
                       int row_packs, int col_packs, int group, cudaStream_t stream);
 
-// Rungs below transpose, f32 alone: one element a thread; a tile of 32 x 32 in shared memory; the
-// same tile with rows of 33.
+// Rungs below transpose, f32 alone: one element a thread.
 cudaError_t transpose_naive(const void* x, void* out, int64_t n_rows, int64_t n_cols,
                             cudaStream_t stream);
+
+// A tile of 32 x 32 in shared memory.
 cudaError_t transpose_tiled(const void* x, void* out, int64_t n_rows, int64_t n_cols,
                             cudaStream_t stream);
+
+// The same tile with rows of 33.
 cudaError_t transpose_padded(const void* x, void* out, int64_t n_rows, int64_t n_cols,
                              cudaStream_t stream);
 

@@ -44,7 +44,7 @@ def line_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["plot", "docs"], ["docs holds no bench.csv"]),
         (["compare", "README.md", "x"], ["README.md is no folder"]),
         (["readme", "/nonexistent"], ["/nonexistent does not exist"]),
-        (["list", "--case", "Q=4"], ["'Q=4'", "dimension 'Q'", "M, N"]),
+        (["list", "--case", "Q=4"], ["'Q=4'", "dimension 'Q'", "wanted one of N, M"]),
         (["list", "--op", "vector_add", "--case", "N>4,K=8"], ["'K=8'", "vector_add", "N"]),
         (["bench", "--case", "n>4"], ["dimension 'n'"]),
         (["compare", "a", "b", "--least-effect", "abc"], ["'abc'", "share of 1"]),

@@ -226,7 +226,7 @@ def add_rms_norm(
     and h may each be x or r itself, not each other. ROWS and BLOCK_N are powers of two. RESIDENT
     asks for the shared row form: that many programs on each multiprocessor, BLOCK_N columns each;
     the interpreter ignores it. Without it a BLOCK_N under cols asks for the looped form, which has
-    one row a program; num_stages is its prefetch depth and has no effect otherwise. Raises
+    one row a program; num_stages is the prefetch depth of both. Raises
     TypeError or ValueError for anything else.
     """
     check("add_rms_norm", {"x": x, "r": r}, {"w": w}, {"out": out, "h": h})

@@ -232,7 +232,7 @@ def layer_norm(
     be x itself. ROWS and BLOCK_N are powers of two. RESIDENT asks for the shared row form: that
     many programs on each multiprocessor, BLOCK_N columns each; the interpreter ignores it. Without
     it a BLOCK_N under cols asks for the looped form, which has one row a program and needs BLOCK_N
-    >= 8; num_stages is its prefetch depth and has no effect otherwise. Raises TypeError or
+    >= 8; num_stages is the prefetch depth of both. Raises TypeError or
     ValueError for anything else.
     """
     check("layer_norm", {"x": x}, {"w": w, "b": b}, {"out": out})

@@ -193,8 +193,8 @@ def rms_norm(
     x, out: [rows, cols], any row stride >= cols; w: [cols]; one dtype (f32, bf16, f16); out may be
     x itself. ROWS and BLOCK_N are powers of two. RESIDENT asks for the shared row form: that many
     programs on each multiprocessor, BLOCK_N columns each; the interpreter ignores it. Without it a
-    BLOCK_N under cols asks for the looped form, which has one row a program; num_stages is its
-    prefetch depth and has no effect otherwise. Raises TypeError or ValueError for anything else.
+    BLOCK_N under cols asks for the looped form, which has one row a program; num_stages is the
+    prefetch depth of both. Raises TypeError or ValueError for anything else.
     """
     check("rms_norm", {"x": x}, {"w": w}, {"out": out})
     if x.numel() == 0:

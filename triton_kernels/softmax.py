@@ -23,7 +23,8 @@ keeps 16-byte accesses; n_cols == BLOCK_N drops the column mask altogether (EVEN
 
 What the language cannot do: tiles that are not a power of two (5120 columns hold 8192 lanes), and
 exchange partials between the blocks of a cluster through their shared memory: the shared row form
-goes through L2, about three round trips a row, which the next row's loads have to hide.
+goes through L2, a store and a load a row. The compiler copies the next rows' parts into shared
+memory meanwhile (cp.async), as a CUDA author would by hand.
 """
 
 import math
@@ -61,8 +62,8 @@ MAX_ONE_READ_COLS = 16384
 # are open at once and rows of 128 KiB stay in a 50 MB L2 until their second read.
 PIECE_BYTES = 32768
 MAX_SHARED_ROW_COLS = 1 << 18  # 64 programs a row in f32
-# Three or four programs of 8 warps a multiprocessor hold 48 or 64 KiB of rows and wait for as
-# much: what registers hold without spills, 32 (16 bits) or 16 (f32) elements a thread.
+# Three or four programs of 8 warps a multiprocessor hold 48 or 64 KiB of rows, and twice as much
+# is on its way: 32 (16 bits) or 16 (f32) elements a thread, what registers hold without spills.
 PART_BYTES = 16384
 
 
@@ -282,8 +283,7 @@ def softmax(
     ROWS and BLOCK_N are powers of two. RESIDENT asks for the shared row form: that many programs
     on each multiprocessor, BLOCK_N columns each; the interpreter ignores it. Without it a BLOCK_N
     under cols asks for the looped form, which has one row a program and needs BLOCK_N >= 8;
-    num_stages is its prefetch depth and has no effect otherwise. Raises TypeError or ValueError
-    for anything else.
+    num_stages is the prefetch depth of both. Raises TypeError or ValueError for anything else.
     """
     check(x, out)
     n_rows, n_cols = x.shape
