@@ -142,8 +142,8 @@ def _contenders(
         # A peer that is asked for by name and not installed gets a row that says so.
         names += tuple(p for p in spec.peers if p in filters.backends and p not in names)
         # It takes seconds a case.
-        first = level == "default" and dtype == spec.dtypes[0]
-        if not (level == "full" or first or "compile" in filters.backends):
+        headline = level == "default" and case.level == "quick" and dtype == spec.dtypes[0]
+        if not (level == "full" or headline or "compile" in filters.backends):
             names = tuple(name for name in names if name != "compile")
     with_rungs = tests or (case.baselines and case.level == "quick" and level != "quick")
     return tuple(

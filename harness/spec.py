@@ -150,7 +150,7 @@ class OpSpec:
     a multiple of). `ladders` maps a backend to its rungs, the simplest first; they run by default
     on the quick cases that have baselines. `full_dtypes` are those of `dtypes` that ride along:
     they are benched in full, or where they are asked for. --quick leaves out ladders, torch.compile
-    and all dtypes but the first; the default runs torch.compile in the first dtype.
+    and all dtypes but the first; the default runs torch.compile on quick cases in the first dtype.
     """
 
     stem: str

@@ -48,7 +48,7 @@ def streams_16(c: Instructions) -> bool:
 
 
 def moves_16(c: Instructions) -> bool:
-    return (16 in c.loads or copies_16(c)) and 16 in c.stores
+    return (16 in c.loads or 16 in c.async_bytes) and 16 in c.stores
 
 
 def two_approximations(c: Instructions) -> bool:

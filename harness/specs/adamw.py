@@ -30,7 +30,7 @@ BENCH_CASES = (
     Case({"N": 1 << 24}),
     Case({"N": 1 << 26}),
     Case({"N": 1 << 27}, level="quick", baselines=True),
-    Case({"N": (1 << 27) - 1}, level="default"),
+    Case({"N": (1 << 27) - 1}),
 )
 
 # Around a pack, a warp and a block; 65537: a tail of one. offset1: views that start one element
