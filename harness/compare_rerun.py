@@ -42,6 +42,8 @@ def _command(
         words += ["--dtype", dtype]
     for backend in sides or sorted(set(rows["backend"]) & set(_KNOWN)):
         words += ["--backend", backend]
+    if set(rows["backend"]) - {"cuda", "triton", "torch"}:
+        words.append("--full")  # which runs the others on every case
     return shlex.join([*words, *options])
 
 

@@ -104,7 +104,8 @@ def chosen_units(
 
 
 def _ladder(registry: Registry) -> list[tuple[OpSpec, Case]]:
-    """For every rung of a ladder of times the nearest case of the ops that were used least."""
+    """For every rung of a ladder of times the nearest case of the ops that were used least; and
+    the shortest of every op that no rung took."""
     left = [
         (spec, case, math.log(_guessed_us(spec, case)))
         for spec in (registry.spec(stem) for stem in registry.stems)
@@ -125,13 +126,21 @@ def _ladder(registry: Registry) -> list[tuple[OpSpec, Case]]:
                 spec, case, _ = left.pop(min(near)[2])
                 ops.append(spec.stem)
                 chosen.append((spec, case))
-    return chosen
+    used_stems = {spec.stem for spec, _ in chosen}
+    shortest: dict[str, tuple[OpSpec, Case]] = {}
+    for spec, case, _ in sorted(left, key=lambda timed: timed[2]):
+        if spec.stem not in used_stems:
+            shortest.setdefault(spec.stem, (spec, case))
+    return chosen + list(shortest.values())
 
 
 def _long_case(registry: Registry) -> list[tuple[OpSpec, Case]]:
     """The first elementwise op's largest case with more of the extent that it sweeps."""
     for spec in (registry.spec(stem) for stem in registry.stems):
-        if spec.family == "elementwise" and not spec.compute_bound and spec.sweep_dim:
+        memory_bound = spec.family == "elementwise" and not spec.compute_bound
+        # Checked in slices: whole, its float64 answers would not fit.
+        sliceable = not spec.further_outputs and spec.unfused_rounding is None
+        if memory_bound and sliceable and spec.sweep_dim:
             cases = [case for case in spec.bench_cases if case.layout == "contiguous"]
             largest = max(cases, key=lambda case: _bytes(spec, case))
             factor = max(1, round(_LONG_BYTES / _bytes(spec, largest)))

@@ -41,4 +41,5 @@ def _on_a_gpu(options: argparse.Namespace) -> str:
         return "On a GPU no bench case matches"
     n_rows = sum(len(unit.contenders) for unit in units)
     seconds = estimate_s(units, options.level)
-    return f"On a GPU: {len(units)} cases, {n_rows} rows, about {seconds:.0f} s"
+    cases = "1 case" if len(units) == 1 else f"{len(units)} cases"
+    return f"On a GPU: {cases}, {n_rows} rows, about {seconds:.0f} s"

@@ -43,9 +43,11 @@ def launches(spec: OpSpec, side: str, dtypes: list[str]) -> Iterator[tuple[Case,
             continue
         for case in cases_of(spec):
             yield case, dtype, {}
-        for case in spec.mutant_cases[:1]:
-            for config in _configs(spec, side, case, dtype):
-                yield case, dtype, config
+        for case in spec.mutant_cases:
+            configs = _configs(spec, side, case, dtype)
+            yield from ((case, dtype, config) for config in configs)
+            if configs:
+                break
 
 
 def _configs(spec: OpSpec, side: str, case: Case, dtype: str) -> list[Config]:
@@ -56,7 +58,7 @@ def _configs(spec: OpSpec, side: str, case: Case, dtype: str) -> list[Config]:
     entries = [entry for file in files for entry in json.loads(file.read_text())["entries"]]
     tuned = [e["config"] for e in entries if e["backend"] == side and e["config"] in grid]
     distinct = list({json.dumps(config, sort_keys=True): config for config in tuned}.values())
-    return distinct[:_MAX_TRITON_CONFIGS]
+    return (distinct or grid)[:_MAX_TRITON_CONFIGS]
 
 
 def on_device(host: torch.Tensor) -> torch.Tensor:

@@ -117,7 +117,7 @@ def test_dry_run_says_what_and_how_long_and_runs_nothing(tmp_path):
         str(tmp_path / "run"),
     )
     assert done.returncode == 0
-    assert "2 cases" in done.stdout
+    assert "On a GPU: 1 case, 4 rows, about" in done.stdout
     assert "nothing was run" in done.stdout
     assert not (tmp_path / "run").exists()
 

@@ -286,7 +286,7 @@ def test_nvbenchs_offset_must_be_the_measured_one_though_it_is_constant():
 def test_by_default_kernels_span_short_and_long_and_every_op_on_both_sides():
     registry = Registry()
     units = chosen_units(registry, None, ())
-    assert 10 <= len(units) <= 24
+    assert len(registry.stems) <= len(units) <= 32
     assert len({(unit.spec.stem, unit.case.name) for unit in units}) == len(units)
     assert {unit.spec.stem for unit in units} == set(registry.stems)
     assert all([c.backend for c in unit.contenders] == ["cuda", "triton"] for unit in units)

@@ -230,12 +230,10 @@ CLAIMS = (
     Claim(
         "triton_kernels/dropout.py",
         "The full tile has its own branch without a mask",
-        "2^28-1 *",
+        "2^28 *",
         streams_16,
     ),
-    Claim(
-        "triton_kernels/adamw.py", "the full tile has a branch of its own", "2^27-1 *", streams_16
-    ),
+    Claim("triton_kernels/adamw.py", "the full tile has a branch of its own", "2^27 *", streams_16),
     Claim("triton_kernels/quant_fp8_group.py", "one layout serves load and store", "*", streams_16),
     Claim(
         "triton_kernels/quant_fp8_token.py",
@@ -335,7 +333,7 @@ def test_no_triton_kernel_of_a_bench_case_spills(arch, cache):
     assert {kernel.op for _, kernel in kernels} == set(Registry().stems)
     spilled = {(k.op, case): k.spill_bytes for case, k in kernels if k.spill_bytes != 0}
     # Configurations chosen on an H200, borrowed here: ptxas needs a few registers more for sm_100.
-    borrowed = ("cross_entropy_dlogits", "layer_norm") if arch == "100" else ()
+    borrowed = ("cross_entropy_dlogits", "layer_norm", "reduce_sum") if arch == "100" else ()
     assert not {name: n for name, n in spilled.items() if name[0] not in borrowed or (n or 64) > 64}
 
 

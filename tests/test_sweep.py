@@ -44,7 +44,9 @@ def test_every_contender_of_every_case_gets_a_row(tmp_path):
     done, outcome = run(tmp_path)
     assert done.complete
     assert set(done.rows.status) == {"ok", "absent"}
-    assert outcome.statuses["absent"] == 3
+    units = plan(Registry(), Filters(ops=["vector_add"], dtypes=["f32"]), "default")
+    absent = [c for u in units for c in u.contenders if c.backend in u.spec.absent]
+    assert outcome.statuses["absent"] == len(absent) > 0
     ok = done.rows[done.rows.status == "ok"]
     assert (ok.speedup_vs_torch == 1.0).all()
     assert (ok.roof_us > 0).all()
