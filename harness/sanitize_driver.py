@@ -43,7 +43,7 @@ def launches(spec: OpSpec, side: str, dtypes: list[str]) -> Iterator[tuple[Case,
             continue
         for case in cases_of(spec):
             yield case, dtype, {}
-        for case in spec.mutant_cases:
+        for case in (*spec.mutant_cases, *cases_of(spec)):
             configs = _configs(spec, side, case, dtype)
             yield from ((case, dtype, config) for config in configs)
             if configs:

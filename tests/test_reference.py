@@ -34,11 +34,12 @@ def test_it_is_complete_and_every_row_is_ok_or_absent_by_design(reference):
 
 def test_it_was_measured_with_the_kernels_of_this_tree(reference):
     registry = Registry()
-    for (stem, backend), rows in reference.rows.groupby(["op", "backend"]):
-        files = registry.kernel_files(stem, backend)
+    headline_or_rung = ["op", "backend", "variant"]
+    for (stem, backend, rung), rows in reference.rows.groupby(headline_or_rung):
+        files = registry.kernel_files(stem, backend, rung)
         if files:
             assert set(rows.kernel_hash) == {source_hash(files)}, (
-                f"{stem} {backend} changed since the reference run; make it again on its GPU"
+                f"{stem} {backend} {rung} changed since the reference run; make it again on its GPU"
             )
 
 
