@@ -168,7 +168,7 @@ def _refuse_unknown(option: str, wanted: Sequence[str], known: Sequence[str]) ->
 
 def estimate_s(units: Sequence[Unit], level: Level) -> float:
     """Seconds a sweep should take: means of the quick and default runs on an H200, no promise."""
-    per_row = 0.33 if level == "quick" else 0.5
+    per_row = 0.33 if level == "quick" else 0.6
     present = [c for u in units for c in u.contenders if c.backend not in u.spec.absent]
     compiled = sum(contender.backend == "compile" for contender in present)
     start_and_roofs = 24.0

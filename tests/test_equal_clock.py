@@ -165,7 +165,7 @@ def test_halves_of_a_run_by_clock_are_the_same_kernels() -> None:
     add_ratios(rows, (run.rounds[is_low], run.rounds[~is_low]), 0.032, same_rounds=False)
     call(rows, [], least_effect=0.02)
     equal = rows[rows["at_equal_clock"]]
-    assert len(equal) > 10
+    assert len(equal) > 5
     assert equal["clock_ratio"].max() > 1.04
     assert not equal["verdict"].isin(["FASTER", "SLOWER"]).any()
 
