@@ -16,6 +16,7 @@ from rich.console import Console
 
 from .console import Progress
 from .crosscheck_files import claimed, write
+from .crosscheck_problem import is_sliceable
 from .crosscheck_rows import EMPTY, Row, judge
 from .crosscheck_view import render
 from .machine import gpu_slug, public_gpu_facts, software_facts, timestamp
@@ -135,12 +136,9 @@ def _ladder(registry: Registry) -> list[tuple[OpSpec, Case]]:
 
 
 def _long_case(registry: Registry) -> list[tuple[OpSpec, Case]]:
-    """The first elementwise op's largest case with more of the extent that it sweeps."""
+    """The first sliceable op's largest case with more of the extent that it sweeps."""
     for spec in (registry.spec(stem) for stem in registry.stems):
-        memory_bound = spec.family == "elementwise" and not spec.compute_bound
-        # Checked in slices: whole, its float64 answers would not fit.
-        sliceable = not spec.further_outputs and spec.unfused_rounding is None
-        if memory_bound and sliceable and spec.sweep_dim:
+        if is_sliceable(spec) and not spec.compute_bound and spec.sweep_dim:
             cases = [case for case in spec.bench_cases if case.layout == "contiguous"]
             largest = max(cases, key=lambda case: _bytes(spec, case))
             factor = max(1, round(_LONG_BYTES / _bytes(spec, largest)))

@@ -16,11 +16,15 @@ _WHOLE_BYTES = 4 << 30
 _SLICE_ELEMENTS = 1 << 26
 
 
+def is_sliceable(spec: OpSpec) -> bool:
+    """Can a case be judged slice by slice, where its float64 answers would not fit whole?"""
+    one_rounding = spec.unfused_rounding is None
+    return spec.family == "elementwise" and one_rounding and not spec.further_outputs
+
+
 def problem_for(spec: OpSpec, case: Case, dtype: str, seed: int) -> Problem:
     n_bytes = spec.bytes_read(case, dtype) + spec.bytes_written(case, dtype)
-    sliceable = spec.family == "elementwise" and spec.unfused_rounding is None
-    sliceable = sliceable and not spec.further_outputs
-    kind = SlicedProblem if sliceable and n_bytes > _WHOLE_BYTES else Problem
+    kind = SlicedProblem if is_sliceable(spec) and n_bytes > _WHOLE_BYTES else Problem
     return kind(spec, case, dtype, "cuda", seed)
 
 

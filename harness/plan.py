@@ -141,7 +141,7 @@ def _contenders(
         names = implementations(spec, case, everywhere=level == "full")
         # A peer that is asked for by name and not installed gets a row that says so.
         names += tuple(p for p in spec.peers if p in filters.backends and p not in names)
-        # It takes seconds a case.
+        # torch.compile takes seconds a case.
         headline = level == "default" and case.level == "quick" and dtype == spec.dtypes[0]
         if not (level == "full" or headline or "compile" in filters.backends):
             names = tuple(name for name in names if name != "compile")

@@ -12,9 +12,8 @@ from harness.spec import (
     SpecialValues,
     Tensors,
     Tolerance,
-    random_tensor,
-    view_from_element,
 )
+from harness.specs import vector_add
 
 if TYPE_CHECKING:
     import torch
@@ -60,24 +59,7 @@ _SPECIAL_PAIRS = (
 
 
 def make_inputs(case: Case, dtype: str, device: str, seed: int) -> Tensors:
-    shape = (case.dims["N"],)
-    x = random_tensor(shape, dtype, device, seed)
-    y = random_tensor(shape, dtype, device, seed + 1)
-    if case.layout == "special":
-        for i, (first, second) in enumerate(_SPECIAL_PAIRS):
-            # Neighbours in one vector, and alone in their warp or block at the far end.
-            x[i], y[i] = first, second
-            x[-1 - 64 * i], y[-1 - 64 * i] = first, second
-    if case.layout in ("offset1", "mixed1"):
-        x = view_from_element(x, 1)
-    if case.layout == "offset1":
-        y = view_from_element(y, 1)
-    return {"x": x, "y": y}
-
-
-def accumulation(tensors: Tensors, reference: torch.Tensor) -> torch.Tensor:
-    """What rounding to float32 before that to bf16 adds: half a float32 ulp of the sum."""
-    return reference.abs() * (0.5 if tensors["x"].itemsize == 2 else 0.0)
+    return vector_add.make_inputs(case, dtype, device, seed, _SPECIAL_PAIRS)
 
 
 def eager(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -112,7 +94,7 @@ SPEC = OpSpec(
     make_inputs=make_inputs,
     output_shape=lambda case: (case.dims["N"],),
     reference=lambda t: A * t["x"].double() + B * t["y"].double(),
-    accumulation=accumulation,
+    accumulation=vector_add.accumulation,
     bytes_read=lambda case, dtype: 2 * case.dims["N"] * ITEMSIZE[dtype],
     bytes_written=lambda case, dtype: case.dims["N"] * ITEMSIZE[dtype],
     flops=lambda case: 3 * case.dims["N"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.spec import (
@@ -67,12 +68,19 @@ _SPECIAL_PAIRS = (
 )
 
 
-def make_inputs(case: Case, dtype: str, device: str, seed: int) -> Tensors:
+def make_inputs(
+    case: Case,
+    dtype: str,
+    device: str,
+    seed: int,
+    special_pairs: Sequence[tuple[float, float]] = _SPECIAL_PAIRS,
+) -> Tensors:
+    """Random x and y; with the layout `special`, special_pairs among them."""
     shape = (case.dims["N"],)
     x = random_tensor(shape, dtype, device, seed)
     y = random_tensor(shape, dtype, device, seed + 1)
     if case.layout == "special":
-        for i, (a, b) in enumerate(_SPECIAL_PAIRS):
+        for i, (a, b) in enumerate(special_pairs):
             # Neighbours in one vector, and alone in their warp or block at the far end.
             x[i], y[i] = a, b
             x[-1 - 64 * i], y[-1 - 64 * i] = a, b
