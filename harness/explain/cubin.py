@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import elf, sass, tools
@@ -74,6 +77,15 @@ def read(cubin: bytes, arch: str, side: str, stems: Sequence[str]) -> list[Kerne
             )
         )
     return facts
+
+
+def read_all(
+    cubins: Sequence[bytes], arch: str, side: str, stems: Sequence[str]
+) -> list[KernelFacts]:
+    """Facts of several cubins' kernels, in order; as many tools at once as there are cores."""
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        read_one = functools.partial(read, arch=arch, side=side, stems=stems)
+        return [kernel for kernels in pool.map(read_one, cubins) for kernel in kernels]
 
 
 def _by_tools(cubin: bytes) -> tuple[dict[str, tuple[int, int, int]], dict[str, Instructions]]:

@@ -90,7 +90,6 @@ def kernels(path: Path, arch: str, stems: Sequence[str]) -> list[KernelFacts]:
 
 def _read(path: Path, arch: str, stems: Sequence[str]) -> list[KernelFacts]:
     tool = _cuobjdump()
-    found: list[KernelFacts] = []
     with tempfile.TemporaryDirectory() as folder:
         # Names of extracted files hold the arch; `-arch` would not tell 90 from 90a.
         if (
@@ -98,6 +97,5 @@ def _read(path: Path, arch: str, stems: Sequence[str]) -> list[KernelFacts]:
             is None
         ):
             raise ExplainError(f"{tool} cannot read {path}; run `make clean build`")
-        for file in sorted(Path(folder).glob(f"*.sm_{arch}.cubin")):
-            found += cubin.read(file.read_bytes(), arch, "cuda", stems)
-    return found
+        files = sorted(Path(folder).glob(f"*.sm_{arch}.cubin"))
+        return cubin.read_all([file.read_bytes() for file in files], arch, "cuda", stems)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,49 +36,67 @@ class Variant:
     compile_ms: float | None = None
 
 
+@dataclass(frozen=True)
+class _Compiled:
+    """One launch's kernel, and its facts as soon as the tools have read them."""
+
+    compiled: triton_api.Compiled
+    facts: Future[KernelFacts]
+    grid: tuple[int, int, int]
+    dtype: str
+    variant: Callable[[KernelFacts, Launch], Variant]
+
+
 def of_triton(registry: Registry, stems: Sequence[str], arch: str, slug: str = "") -> list[Variant]:
-    """Distinct kernels that the Triton side would launch on the default bench cases."""
+    """Distinct kernels that the Triton side would launch on the default bench cases, all dtypes.
+
+    NVIDIA's disassembler, a process of its own, takes longer for a kernel than Triton's compiler
+    in this one: the former reads kernels while the latter makes the next ones.
+    """
     number = arch_number(arch)
     slug = slug or _SLUGS.get(number, "")
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as readers:
+        launches = [
+            launch
+            for stem in stems
+            if "triton" not in registry.spec(stem).absent
+            for launch in _launches_of(registry, stem, number, slug, readers)
+        ]
     found: dict[tuple[Any, ...], Variant] = {}
-    for stem in stems:
-        spec = registry.spec(stem)
-        if "triton" in spec.absent:
-            continue
-        launcher = getattr(registry.triton_module(stem), stem)
-        for dtype in spec.dtypes:
-            for case in (c for c in spec.bench_cases if c.level != "full"):
-                config, _ = tuned_config(slug, spec, "triton", dtype, case)
-                for variant in _compile(launcher, spec, case, dtype, config, number, registry):
-                    launch = variant.launch
-                    assert launch is not None
-                    key = (variant.kernel.hash, launch.block, launch.dynamic_shared_bytes, dtype)
-                    seen = found.get(key)
-                    if seen is not None:
-                        variant = replace(seen, cases=(*seen.cases, *variant.cases))
-                    found[key] = variant
+    for each in launches:
+        facts = each.facts.result()
+        launch = triton_side.launch_of(each.compiled, facts.hash, each.grid)
+        variant = each.variant(facts, launch)
+        key = (facts.hash, launch.block, launch.dynamic_shared_bytes, each.dtype)
+        seen = found.get(key)
+        if seen is not None:
+            variant = replace(seen, cases=(*seen.cases, *variant.cases))
+        found[key] = variant
     return list(found.values())
 
 
-def _compile(
-    launcher: Any,
-    spec: OpSpec,
-    case: Case,
-    dtype: str,
-    config: dict[str, int],
-    arch: int,
-    registry: Registry,
-) -> Iterator[Variant]:
-    arguments = empty_arguments(spec, case, dtype)
-    with compile_only(arch) as kernels, grids() as launched, watch_compilations() as seen:
-        launcher(*arguments, **config)
-    compile_ms = seen.compile_us / 1e3 if seen.count else None
-    text = " ".join(f"{name}={value}" for name, value in config.items())
-    for kernel, grid in zip(kernels, launched, strict=True):
-        compiled = triton_api.facts_of(kernel)
-        facts = triton_side.kernel_facts(compiled, registry.stems)
-        launch = triton_side.launch_of(compiled, facts.hash, grid)
-        yield Variant(facts, launch, (f"{case.name} {dtype}",), text, not seen.count, compile_ms)
+def _launches_of(
+    registry: Registry, stem: str, arch: int, slug: str, readers: ThreadPoolExecutor
+) -> Iterator[_Compiled]:
+    spec = registry.spec(stem)
+    launcher = getattr(registry.triton_module(stem), stem)
+    for dtype in spec.dtypes:
+        for case in (c for c in spec.bench_cases if c.level != "full"):
+            config, _ = tuned_config(slug, spec, "triton", dtype, case)
+            arguments = empty_arguments(spec, case, dtype)
+            with compile_only(arch) as kernels, grids() as sizes, watch_compilations() as seen:
+                launcher(*arguments, **config)
+            make = functools.partial(
+                Variant,
+                cases=(f"{case.name} {dtype}",),
+                config=" ".join(f"{name}={value}" for name, value in config.items()),
+                cache_hit=not seen.count,
+                compile_ms=seen.compile_us / 1e3 if seen.count else None,
+            )
+            for kernel, grid in zip(kernels, sizes, strict=True):
+                compiled = triton_api.facts_of(kernel)
+                facts = readers.submit(triton_side.kernel_facts, compiled, registry.stems)
+                yield _Compiled(compiled, facts, grid, dtype, make)
 
 
 @contextlib.contextmanager
