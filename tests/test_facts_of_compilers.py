@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from harness import compilers
-from harness.explain import cubin, nvcc
-from harness.explain.facts import Instructions, KernelFacts, kernel_from_json
+from harness.explain import cubin, elf, extension, nvcc
+from harness.explain.facts import ExplainError, Instructions, KernelFacts, kernel_from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "tests" / "explain_kernels" / "cuda_samples.cu"
@@ -140,6 +140,42 @@ def test_every_template_instance_is_a_kernel_and_none_takes_anothers_counts():
     assert loads["repeat_kernel<4>"] == 4 * loads["repeat_kernel<1>"]
     assert loads["repeat_kernel_twice"] == 1
     assert len({kernel.hash for kernel in facts.values()}) == len(facts)
+
+
+def test_sources_of_one_name_in_two_folders_both_have_facts(tmp_path, monkeypatch):
+    """The rungs softmax/naive.cu and transpose/naive.cu, of which one was lost."""
+    monkeypatch.setenv("CVT_EXPLAIN_CACHE", str(tmp_path / "explain"))
+    found = compilers.find_nvcc(os.environ)
+    if found is None:
+        pytest.skip("no nvcc on this machine")
+    sources = [tmp_path / folder / "same.cu" for folder in ("first", "second")]
+    for source in sources:
+        source.parent.mkdir()
+        name = f"{source.parent.name}_kernel"
+        source.write_text(f'extern "C" __global__ void {name}(int* p) {{ *p = 1; }}\n')
+    library = tmp_path / "library.so"
+    command = [found.path, "-shared", "-Xcompiler", "-fPIC", "-cudart=none"]
+    command += ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a"]
+    done = subprocess.run(
+        [*command, "-o", str(library), *map(str, sources)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    kernels = extension.kernels(library, "90a", ["first", "second"])
+    assert [(k.name, k.op, k.arch) for k in kernels] == [
+        ("first_kernel", "first", "90a"),
+        ("second_kernel", "second", "90a"),
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x01" * 64])
+def test_a_fat_binary_of_another_layout_is_refused(content, monkeypatch):
+    section = elf.Section(".nv_fatbin", len(content), content)
+    monkeypatch.setattr(elf, "sections", lambda binary: {".nv_fatbin": section})
+    if not content:
+        assert list(elf.fat_binaries(b"")) == []
+        return
+    with pytest.raises(ExplainError, match="no fat binary at byte 0 of .nv_fatbin: 0x1010101"):
+        list(elf.fat_binaries(b""))
 
 
 def test_another_ptxas_changes_the_recorded_version_and_the_cubin(cache):

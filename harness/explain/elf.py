@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .facts import ExplainError
 
 _NOBITS = 8
+_FAT_SECTION, _FAT_MAGIC, _FAT_ALIGNMENT = ".nv_fatbin", 0xBA55ED50, 8
+_FAT_HEADER = struct.Struct("<IHHQ")  # magic, version, bytes of this header, bytes after it
 _MAX_THREADS, _SIZED = 0x05, 0x04  # EIATTR_MAX_THREADS with EIFMT_SVAL
 
 
@@ -37,6 +40,23 @@ def sections(cubin: bytes) -> dict[str, Section]:
         data = b"" if kind == _NOBITS else cubin[offset : offset + length]
         found[name] = Section(name, length, data)
     return found
+
+
+def fat_binaries(binary: bytes) -> Iterator[bytes]:
+    """The containers that nvcc put into a shared library, one a source file.
+
+    To extract from the library itself would lose code: sources of the same name in two folders
+    have cubins of the same name. The layout is what nvcc 13.0 writes, documented nowhere; any
+    other raises ExplainError.
+    """
+    section = sections(binary).get(_FAT_SECTION)
+    data, at = (section.data if section else b""), 0
+    while at + _FAT_HEADER.size <= len(data):
+        magic, _, header_size, size = _FAT_HEADER.unpack_from(data, at)
+        if magic != _FAT_MAGIC:
+            raise ExplainError(f"no fat binary at byte {at} of {_FAT_SECTION}: {magic:#x}; rebuild")
+        yield data[at : at + header_size + size]
+        at += -(-(header_size + size) // _FAT_ALIGNMENT) * _FAT_ALIGNMENT
 
 
 def code_hash(name: str, code: bytes) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cubin, store, tools
+from . import cubin, elf, store, tools
 from .facts import ExplainError, KernelFacts, kernel_from_json, to_json
 
 
@@ -89,13 +89,17 @@ def kernels(path: Path, arch: str, stems: Sequence[str]) -> list[KernelFacts]:
 
 
 def _read(path: Path, arch: str, stems: Sequence[str]) -> list[KernelFacts]:
+    cubins = [code for part in elf.fat_binaries(path.read_bytes()) for code in _cubins(part, arch)]
+    return cubin.read_all(cubins, arch, "cuda", stems)
+
+
+def _cubins(fat_binary: bytes, arch: str) -> list[bytes]:
     tool = _cuobjdump()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        whole = folder / "whole.fatbin"
+        whole.write_bytes(fat_binary)
         # Names of extracted files hold the arch; `-arch` would not tell 90 from 90a.
-        if (
-            tools.run([tool, "-xelf", f".sm_{arch}.cubin", str(path.resolve())], Path(folder))
-            is None
-        ):
-            raise ExplainError(f"{tool} cannot read {path}; run `make clean build`")
-        files = sorted(Path(folder).glob(f"*.sm_{arch}.cubin"))
-        return cubin.read_all([file.read_bytes() for file in files], arch, "cuda", stems)
+        if tools.run([tool, "-xelf", f".sm_{arch}.cubin", str(whole)], folder) is None:
+            raise ExplainError(f"{tool} cannot read the extension; run `make clean build`")
+        return [file.read_bytes() for file in sorted(folder.glob(f"*.sm_{arch}.cubin"))]
