@@ -23,7 +23,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def times_of_pandas(work: Callable[[], Any], runs: Sequence[Path], repeats: int = 3) -> float:
+def times_of_pandas(work: Callable[[], Any], runs: Sequence[Path], repeats: int = 2) -> float:
     """CPU time of `work`, as a multiple of what pandas takes to read the tables of `runs` and to
     write one of them; the quickest of both, taken in turns, since neighbours slow either."""
 

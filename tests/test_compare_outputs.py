@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cpu_time import times_of_pandas
 from fixtures import synthetic_run as synthetic
 from test_compare import big_run
 from test_schema_docs import first_cells
@@ -296,29 +295,3 @@ def test_a_closed_pipe_does_not_change_the_exit_code(tmp_path, extra) -> None:
         ["bash", "-c", command], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
     )
     assert (done.returncode, done.stderr) == (1, "")
-
-
-# Many rows
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_rows_in_seconds(tmp_path: Path, capsys) -> None:
-    """Reading, comparing, writing CSV and JSON, and the table."""
-    runs = [tmp_path / "a", tmp_path / "b"]
-    for seed, run in enumerate(runs):
-        big_run(run, 100_000, seed)
-    out = [str(tmp_path / name) for name in ("c.csv", "c.json")]
-    arguments = ["compare", *map(str, runs), "--csv", out[0], "--json", out[1]]
-    assert times_of_pandas(lambda: cli.main(arguments), runs) < 3.0
-    assert Path(out[0]).read_text().count("\n") == 100_001
-    assert len(json.loads(Path(out[1]).read_text())["rows"]) == 100_000
-    assert "99800 more rows not shown" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_two_sides_of_a_hundred_thousand_rows_in_seconds(tmp_path, capsys) -> None:
-    big_run(tmp_path, 200_000, 1, backends=("cuda", "triton"))
-    out = str(tmp_path / "c.json")
-    arguments = ["compare", str(tmp_path), "--side", "cuda", "--vs", "triton", "--json", out]
-    assert times_of_pandas(lambda: cli.main(arguments), [tmp_path]) < 3.0
-    assert len(json.loads(Path(out).read_text())["rows"]) == 100_000

@@ -174,7 +174,7 @@ def test_a_fat_binary_of_another_layout_is_refused(content, monkeypatch):
     if not content:
         assert list(elf.fat_binaries(b"")) == []
         return
-    with pytest.raises(ExplainError, match="no fat binary at byte 0 of .nv_fatbin: 0x1010101"):
+    with pytest.raises(ExplainError, match=r"no fat binary at byte 0 of \.nv_fatbin: 0x1010101"):
         list(elf.fat_binaries(b""))
 
 
