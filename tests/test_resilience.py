@@ -44,6 +44,14 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+@pytest.fixture(autouse=True)
+def hang_up_is_not_ignored():
+    """Under nohup these tests would inherit what nohup asks for, and so would their sweeps."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
 def begin(out: Path, *more: str, **environment: str) -> subprocess.Popen[str]:
     """Start the sweep into `out`; FAKE_... of the worker by their names without that."""
     fakes = {f"FAKE_{name}": value for name, value in environment.items()}
