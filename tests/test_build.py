@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +15,8 @@ import binding_text
 import pytest
 
 from harness import preflight
+from harness.explain import nvcc, tools
+from harness.explain.facts import ExplainError
 
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
@@ -56,9 +56,11 @@ EXPECTED_SASS = {
 
 @dataclass(frozen=True)
 class Compiled:
-    cubin: Path
-    returncode: int
-    log: str  # ptxas -v
+    """error: nvcc's, "" when it compiled. log: of ptxas -v."""
+
+    cubin: bytes
+    log: str
+    error: str = ""
 
 
 @pytest.fixture(scope="session")
@@ -70,22 +72,17 @@ def facts() -> preflight.Preflight:
 
 
 @pytest.fixture(scope="session")
-def compiled(
-    facts: preflight.Preflight, tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[Path, str], Compiled]:
-    """Every .cu for every architecture, each once. No torch headers are on the include path."""
-    folder = tmp_path_factory.mktemp("cubin")
-    nvcc = facts.nvcc
-    assert nvcc is not None
+def compiled(facts: preflight.Preflight) -> dict[tuple[Path, str], Compiled]:
+    """Every .cu for every architecture. No torch headers are on the include path.
+
+    Kept under build/explain like those of `explain`, whose tests need the same ones.
+    """
 
     def compile_one(job: tuple[Path, str]) -> Compiled:
-        source, arch = job
-        cubin = folder / f"{'_'.join(source.relative_to(CSRC).with_suffix('').parts)}.{arch}.cubin"
-        target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-        command = [nvcc.path, "-std=c++17", "-O3", f"-I{CSRC}", target, "-Xptxas", "-v"]
-        command += ["-cubin", "-o", str(cubin), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return Compiled(cubin, done.returncode, done.stdout + done.stderr)
+        try:
+            return Compiled(*nvcc.compile_source(*job))
+        except ExplainError as error:
+            return Compiled(b"", "", str(error))
 
     jobs = [(source, arch) for source in SOURCES for arch in ARCHS]
     with ThreadPoolExecutor(max_workers=facts.jobs) as pool:
@@ -98,39 +95,28 @@ def test_compiles_without_spills(
     compiled: dict[tuple[Path, str], Compiled], source: Path, arch: str
 ) -> None:
     result = compiled[source, arch]
-    assert result.returncode == 0, result.log
+    assert not result.error
     assert "Compiling entry function" in result.log
     assert not re.findall(r"\b[1-9]\d* bytes spill \w+", result.log), result.log
     assert "warning" not in result.log.lower(), result.log
 
 
-def cuobjdump(nvcc: preflight.Nvcc) -> str | None:
-    beside = Path(nvcc.home, "bin", "cuobjdump")
-    if beside.exists():
-        return str(beside)
-    spec = importlib.util.find_spec("triton")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        bundled = Path(folder, "backends", "nvidia", "bin", "cuobjdump")
-        if bundled.exists():
-            return str(bundled)
-    return shutil.which("cuobjdump")
-
-
 @pytest.mark.parametrize("stem", EXPECTED_SASS)
 def test_the_machine_code_is_the_intended_one(
-    facts: preflight.Preflight, compiled: dict[tuple[Path, str], Compiled], stem: str
+    compiled: dict[tuple[Path, str], Compiled], stem: str, tmp_path: Path
 ) -> None:
-    assert facts.nvcc is not None
-    tool = cuobjdump(facts.nvcc)
-    if tool is None:
+    tool = tools.find("cuobjdump")
+    if not tool:
         pytest.skip("no cuobjdump on this machine")
-    cubin = compiled[CSRC / f"{stem}.cu", "90a"].cubin
-    done = subprocess.run([tool, "-sass", str(cubin)], capture_output=True, text=True, check=True)
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(compiled[CSRC / f"{stem}.cu", "90a"].cubin)
+    text = tools.run([tool, "-sass", str(cubin)])
+    assert text
     for opcode in EXPECTED_SASS[stem]:
-        assert re.search(opcode, done.stdout), f"{stem} has no {opcode}"
+        assert re.search(opcode, text), f"{stem} has no {opcode}"
     # A generic access: the compiler lost track of which memory a pointer is in. In a kernel with a
     # cluster's barrier a generic store is how another block's shared memory is written.
-    for function in done.stdout.split("Function : "):
+    for function in text.split("Function : "):
         generic = r"\bLD\.E" if "UCGABAR" in function else r"\b(LD|ST)\.E"
         assert not re.search(generic, function), function.splitlines()[0]
 
