@@ -63,10 +63,11 @@ class Drawing:
     @property
     def words(self) -> str:
         """All that the drawing says, for who cannot see it."""
-        return " ".join(
-            f"{'. '.join(filter(None, [p.title, p.note, *(t for v in p.levels for t in v.lines)]))}."
-            for p in self.panels
-        )
+        said = []
+        for panel in self.panels:
+            lines = [line for level in panel.levels for line in level.lines]
+            said += [f"{text}." for text in (panel.title, panel.note, *lines) if text]
+        return " ".join(said)
 
 
 def drawing(pair: TimedPair, gpu: object) -> Drawing:
@@ -165,7 +166,8 @@ def _sm(backend: str, launch: TimedLaunch, n_sms: int | None) -> Level | None:
 def _block(side: TimedSide, launch: TimedLaunch) -> Level | None:
     threads = launch.launch.threads
     one, _, _ = _WORDS[side.backend]
-    lines, cells = [], ()
+    lines: list[str] = []
+    cells: tuple[Cell, ...] = ()
     if threads:
         n_warps = -(-threads // _WARP)
         cells = (Cell(),) * n_warps
