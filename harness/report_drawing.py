@@ -114,8 +114,11 @@ def _grid(backend: str, launch: TimedLaunch, n_sms: int | None) -> Level | None:
 
 
 def _waves(waves: float) -> str:
-    text = f"{waves:.2f}".rstrip("0").rstrip(".") if waves >= 0.01 else "less than 0.01"
-    return f"{text} {'wave' if text == '1' else 'waves'}"
+    if waves < 0.01:
+        return "less than 0.01 waves"
+    text = f"{waves:.2f}".rstrip("0").rstrip(".")
+    about = "about " if _parts(waves)[1] and text.isdigit() else ""
+    return f"{about}{text} {'wave' if text == '1' else 'waves'}"
 
 
 def _fill(waves: float) -> str:
