@@ -31,7 +31,7 @@ class Rule:
     ask the compiler for it, or for what it makes the thing from. look: what in the machine code
     shows it; None where nothing can, for the reason in `untold`, and the source decides alone.
     needs: what must be in the machine code before there can be any. unnamed: the answer, by side,
-    where the source decides and names nothing. host: the launching code counts too."""
+    where the source decides and names nothing. launch: aspects that the launching code names."""
 
     row: str
     about: str
@@ -41,7 +41,7 @@ class Rule:
     untold: str = ""
     needs: Callable[[TimedSide], Seen] | None = None
     unnamed: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(SIDES, ABSENT))
-    host: bool = False
+    launch: tuple[str, ...] = ()
     beside: Callable[[TimedSide], str] | None = None  # a fact that is shown and decides nothing
 
 
@@ -125,7 +125,7 @@ RULES = (
         "which block or program owns which part of the work",
         by_hand=_both("program index", "mapping"),
         untold="the grid alone does not show it",
-        host=True,
+        launch=("mapping",),
         beside=seen.grid,
     ),
 )
@@ -179,7 +179,7 @@ def cell(rule: Rule, side: TimedSide, uses: SourceUses) -> Cell:
     """Return what the rule says of one side."""
     if side.row is None:
         return Cell(MISSING)
-    places = uses.device + (uses.host if rule.host else ())
+    places = uses.device + _of(uses.host, rule.launch)
     hand = _of(places, rule.by_hand[side.backend])
     asked = _of(places, rule.asked[side.backend])
     beside = rule.beside(side) if rule.beside else ""
@@ -194,7 +194,8 @@ def cell(rule: Rule, side: TimedSide, uses: SourceUses) -> Cell:
     if shown.there is None:
         return Cell(UNKNOWN, hand or asked, shown.words)
     if not shown.there:
-        note = "named in the source, but not in the code that ran" if hand else ""
+        word = "named" if hand else "asked for" if asked else ""
+        note = f"{word} in the source, but not in the code that ran" if word else ""
         return Cell(ABSENT, hand or asked, shown.words, note)
     if uses.problem:
         return Cell(UNKNOWN, (), shown.words, "whose work it is, only the source tells")

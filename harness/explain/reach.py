@@ -16,7 +16,8 @@ from typing import Any
 from ..machine import source_hash
 from ..registry import Registry
 
-# The aspect of what only this table asks for; the others are those of effort/concepts.toml.
+# The aspect of launches in effort/concepts.toml; and one that only this table asks for.
+LAUNCH = "mapping"
 SWIZZLE = "shared address by exclusive or"
 _UNITS = {
     "cuda": ("function_definition", "struct_specifier", "class_specifier"),
@@ -27,13 +28,15 @@ _NAMES = ("identifier", "type_identifier", "field_identifier")
 
 @dataclass(frozen=True)
 class Named:
-    """One place in a source. path: from the repository's root, such as csrc/softmax.cu."""
+    """One place in a source. path: from the repository's root, such as csrc/softmax.cu. whole: the
+    line as it stands."""
 
     path: str
     line: int
     text: str
     aspect: str
     concept: str
+    whole: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,11 @@ def source_uses(
         text = file.read_text(encoding="utf-8", errors="replace")
         root = syntax.parse(side, text)
         path = _shown(file, files[0].parent)
+        whole = text.split("\n")
         uses = [
-            Named(path, use.line, use.text, names[use.concept].aspect, names[use.concept].name)
+            Named(path, use.line, use.text, concept.aspect, concept.name, whole[use.line - 1])
             for use in concepts.uses(text, side)
+            for concept in [names[use.concept]]
         ]
         found[file] = uses + (list(_exclusive_ors(root, path)) if side == "cuda" else [])
         units += _units(root, file, side)
@@ -91,8 +96,19 @@ def source_uses(
     if not device:
         return SourceUses(problem=f"no function {' or '.join(kernels)} is in the source")
     host = [unit for unit in _reached(units, [op]) if unit not in device]
-    host.sort(key=lambda unit: not unit.names & set(kernels))  # first what names the kernels
-    return SourceUses(_within(found, device), _within(found, host))
+    return SourceUses(_within(found, device), _launching(found, host, set(kernels)))
+
+
+def _launching(
+    found: Mapping[Path, Sequence[Named]], host: Sequence[_Unit], kernels: set[str]
+) -> tuple[Named, ...]:
+    """Where these kernels are launched, of all that the op's launcher reaches: the functions that
+    name them, and in these the lines that do; all where none does, as with a kernel passed on."""
+    launches = [use for use in _within(found, host) if use.aspect == LAUNCH]
+    near = _within(found, [unit for unit in host if unit.names & kernels])
+    closer = [use for use in launches if use in near]
+    named = [use for use in closer if kernels & set(re.findall(r"\w+", use.whole))]
+    return tuple(named or closer or launches)
 
 
 def included(files: Sequence[Path]) -> list[Path]:
