@@ -6,12 +6,13 @@ once for each row which of the two decides; docs/explain.md says what each word 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..registry import Registry
 from . import seen
-from .reach import SWIZZLE, Named, SourceUses, source_uses
+from .reach import LAUNCHES, SWIZZLE, Named, SourceUses, source_uses
 from .seen import Seen
 from .timed import SIDES, TimedPair, TimedSide
 
@@ -21,68 +22,70 @@ ABSENT = "absent"
 UNKNOWN = "unknown"
 MISSING = "missing"  # the run has no such side
 
-Aspects = Mapping[str, tuple[str, ...]]
-NOBODY: Aspects = {"cuda": (), "triton": ()}
+# Concepts that count, by side, and the instruction that each must have left in the code that ran
+# (SASS; "" where it leaves none of its own). Of a helper's several branches only those that were
+# compiled in have left theirs.
+Concepts = Mapping[str, Mapping[str, str]]
+
+
+def _named(*concepts: str, **traced: str) -> Mapping[str, str]:
+    return dict.fromkeys(concepts, "") | {
+        name.replace("_", ".", 1): t for name, t in traced.items()
+    }
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One row. by_hand: aspects of concepts that name the thing itself, by side. asked: those that
-    ask the compiler for it, or for what it makes the thing from. look: what in the machine code
-    shows it; None where nothing can, for the reason in `untold`, and the source decides alone.
-    needs: what must be in the machine code before there can be any. unnamed: the answer, by side,
-    where the source decides and names nothing. launch: aspects that the launching code names."""
+    """One row. aspect: of effort/concepts.py, whose concepts decide. by_hand: those that name the
+    thing itself. asked: those that ask the compiler for it, or for what it makes the thing from.
+    look: what in the machine code shows it; None where nothing can, for the reason in `untold`, and
+    the source decides alone. needs: what must be in the machine code before there can be any.
+    unnamed: the answer, by side, where the source decides and names nothing. beside: a fact that is
+    shown and decides nothing."""
 
     row: str
     about: str
-    by_hand: Aspects
-    asked: Aspects = field(default_factory=lambda: NOBODY)
+    aspect: str
+    by_hand: Concepts
+    asked: Concepts = field(default_factory=dict)
     look: Callable[[TimedSide], Seen] | None = None
     untold: str = ""
     needs: Callable[[TimedSide], Seen] | None = None
     unnamed: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(SIDES, ABSENT))
-    launch: tuple[str, ...] = ()
-    beside: Callable[[TimedSide], str] | None = None  # a fact that is shown and decides nothing
-
-
-def _both(*aspects: str) -> Aspects:
-    return dict.fromkeys(SIDES, aspects)
-
-
-def _cuda(*aspects: str) -> Aspects:
-    return {"cuda": aspects, "triton": ()}
-
-
-def _triton(*aspects: str) -> Aspects:
-    return {"cuda": (), "triton": aspects}
+    beside: Callable[[TimedSide], str] | None = None
 
 
 RULES = (
     Rule(
         "vector width",
         "global accesses of several elements at once",
-        by_hand=_cuda("vector width"),
-        asked=_triton("vector width"),  # a hint tells what is aligned, never how wide to load
+        "vector width",
+        by_hand={"cuda": _named("cuda.vector_type", "cuda.vector_asm", "cuda.alignment")},
+        # A hint tells what is aligned, never how wide to load.
+        asked={"triton": _named("triton.divisibility")},
         look=seen.vector_width,
     ),
     Rule(
         "coalescing",
         "which lane takes which element, so that a warp's accesses share lines",
-        by_hand=_cuda("element index"),
-        asked=_triton("element index"),
-        untold="not visible in counts of instructions: it follows from who deals elements to lanes",
+        "element index",
+        by_hand={"cuda": _named("cuda.thread_index", "cuda.lane_arithmetic")},
+        asked={"triton": _named("triton.arange")},
+        untold="not visible in the machine code: it follows from who deals elements to lanes",
         unnamed=dict.fromkeys(SIDES, UNKNOWN),
     ),
     Rule(
         "shared staging",
         "data that pass through shared memory, be it a tile or the scratch of a reduction",
-        by_hand=_cuda("shared memory"),
+        "shared memory",
+        by_hand={"cuda": _named("cuda.static_shared", "cuda.dynamic_shared")},
         look=seen.shared_memory,
     ),
     Rule(
         "swizzle",
         "an order of shared memory that avoids conflicts between banks",
-        by_hand=_cuda(SWIZZLE),
+        SWIZZLE,
+        by_hand={"cuda": _named(SWIZZLE)},
         untold="not told by the machine code: an address's bits do not show in counts",
         needs=seen.shared_memory,
         unnamed={"cuda": ABSENT, "triton": UNKNOWN},  # Triton lays shared memory out unasked
@@ -90,42 +93,61 @@ RULES = (
     Rule(
         "pipelining",
         "asynchronous copies into shared memory; loads that are only issued early do not count",
-        by_hand=_cuda("pipelining"),
-        asked=_triton("pipelining"),
+        "pipelining",
+        by_hand={"cuda": _named(cuda_async_copy="LDGSTS", cuda_bulk_copy="UBLKCP|UTMALDG")},
+        asked={"triton": _named("triton.num_stages", "triton.loop_options")},
         look=seen.async_copies,
     ),
     Rule(
         "matrix unit",
         "products on the tensor cores",
-        by_hand=_cuda("matrix unit"),
-        asked=_triton("matrix unit"),  # tl.dot names a product; the instruction is chosen for it
+        "matrix unit",
+        by_hand={"cuda": _named("cuda.matrix_unit")},
+        # tl.dot names a product; the compiler chooses the instruction.
+        asked={"triton": _named("triton.dot")},
         look=seen.matrix_unit,
     ),
     Rule(
         "barriers",
         "waiting for the other threads of a block, warp or cluster",
-        by_hand=_both("barrier"),
+        "barrier",
+        by_hand={
+            "cuda": _named(
+                cuda_block_barrier="BAR",
+                cuda_cluster_barrier=r"UCGABAR_\w+",
+                cuda_warp_barrier="WARPSYNC",
+            ),
+            "triton": _named(triton_barrier="BAR"),
+        },
         look=seen.barriers,
     ),
     Rule(
         "reduction tree",
         "partial results combined between the lanes of a warp",
-        by_hand=_cuda("reduction"),
-        asked=_triton("reduction"),  # tl.sum names the sum, not the tree
+        "reduction",
+        by_hand={"cuda": _named(cuda_shuffle="SHFL", cuda_vote="C?REDUX")},
+        asked={"triton": _named("triton.reduction")},  # tl.sum names the sum, not the tree
         look=seen.shuffles,
     ),
     Rule(
         "boundary handling",
         "no access beyond the end: a condition in CUDA, a mask in Triton",
-        by_hand=_both("boundary"),
+        "boundary",
+        by_hand={
+            "cuda": _named("cuda.guard"),
+            "triton": _named("triton.mask", "triton.guard"),
+        },
         untold="not told by the machine code: predicates are not counted",
     ),
     Rule(
         "tile-to-SM mapping",
         "which block or program owns which part of the work",
-        by_hand=_both("program index", "mapping"),
+        "program index",
+        by_hand={
+            "cuda": _named("cuda.block_index", "cuda.cluster_index", *LAUNCHES["cuda"]),
+            "triton": _named("triton.program_id", *LAUNCHES["triton"]),
+        },
         untold="the grid alone does not show it",
-        launch=("mapping",),
         beside=seen.grid,
     ),
 )
@@ -179,9 +201,8 @@ def cell(rule: Rule, side: TimedSide, uses: SourceUses) -> Cell:
     """Return what the rule says of one side."""
     if side.row is None:
         return Cell(MISSING)
-    places = uses.device + _of(uses.host, rule.launch)
-    hand = _of(places, rule.by_hand[side.backend])
-    asked = _of(places, rule.asked[side.backend])
+    hand = _of(uses, rule.by_hand.get(side.backend, {}), side)
+    asked = _of(uses, rule.asked.get(side.backend, {}), side)
     beside = rule.beside(side) if rule.beside else ""
     if rule.needs is not None:
         needed = rule.needs(side)
@@ -189,13 +210,13 @@ def cell(rule: Rule, side: TimedSide, uses: SourceUses) -> Cell:
             return Cell(ABSENT, (), needed.words)
     if rule.look is None:
         state, places = _by_source(rule, side.backend, uses, hand, asked)
-        return Cell(state, places, beside, rule.untold)
+        unnamed = "" if places or uses.problem else "the source names none; "
+        return Cell(state, places, beside, f"{unnamed}{rule.untold}")
     shown = rule.look(side)
     if shown.there is None:
         return Cell(UNKNOWN, hand or asked, shown.words)
     if not shown.there:
-        word = "named" if hand else "asked for" if asked else ""
-        note = f"{word} in the source, but not in the code that ran" if word else ""
+        note = "named in the source, not in the code that ran" if hand or asked else ""
         return Cell(ABSENT, hand or asked, shown.words, note)
     if uses.problem:
         return Cell(UNKNOWN, (), shown.words, "whose work it is, only the source tells")
@@ -212,8 +233,14 @@ def _by_source(
     return (BY_COMPILER, asked) if asked else (rule.unnamed[backend], ())
 
 
-def _of(places: Iterable[Named], aspects: tuple[str, ...]) -> tuple[Named, ...]:
-    """The places of these aspects, those of the first aspect first."""
-    return tuple(
-        sorted((p for p in places if p.aspect in aspects), key=lambda p: aspects.index(p.aspect))
-    )
+def _of(uses: SourceUses, concepts: Mapping[str, str], side: TimedSide) -> tuple[Named, ...]:
+    """Places of these concepts, a line each, those of the first concept first."""
+    opcodes = seen.opcodes(side)
+    kept: dict[tuple[str, int], Named] = {}
+    for concept, trace in concepts.items():
+        if trace and opcodes is not None and not any(re.fullmatch(trace, o) for o in opcodes):
+            continue
+        for place in uses.device + uses.host:
+            if place.concept == concept:
+                kept.setdefault((place.path, place.line), place)
+    return tuple(kept.values())

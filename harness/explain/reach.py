@@ -1,4 +1,4 @@
-"""Which lines of the sources belong to a kernel that was timed: its function, and what that names.
+"""Which places of the sources belong to a kernel that was timed: its function, and what it names.
 
 A file holds several forms of an op and a header helpers of many: only what the launched kernel
 reaches by name is evidence about it. Names are taken as they stand, so a branch that the compiler
@@ -8,7 +8,7 @@ drops for the timed configuration is reached all the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,32 +16,31 @@ from typing import Any
 from ..machine import source_hash
 from ..registry import Registry
 
-# The aspect of launches in effort/concepts.toml; and one that only this table asks for.
-LAUNCH = "mapping"
-SWIZZLE = "shared address by exclusive or"
-_UNITS = {
-    "cuda": ("function_definition", "struct_specifier", "class_specifier"),
-    "triton": ("function_definition",),
+# Concepts that only launching code names, and one that no list but this has.
+LAUNCHES = {
+    "cuda": ("cuda.launch", "cuda.cluster_launch", "cuda.grid_shape"),
+    "triton": ("triton.launch", "triton.cluster_launch", "triton.swizzle"),
 }
-_NAMES = ("identifier", "type_identifier", "field_identifier")
+STAGES = "triton.num_stages"
+SWIZZLE = "cuda.swizzled_address"
 
 
 @dataclass(frozen=True)
 class Named:
-    """One place in a source. path: from the repository's root, such as csrc/softmax.cu. whole: the
-    line as it stands."""
+    """One place in a source. path: from the root on, such as csrc/softmax.cu. concept: an id of
+    effort/concepts.json, or SWIZZLE. whole: the line as it stands."""
 
     path: str
     line: int
     text: str
-    aspect: str
     concept: str
     whole: str = ""
 
 
 @dataclass(frozen=True)
 class SourceUses:
-    """device: what the kernels reach. host: what launches them. problem: why there is neither."""
+    """device: what the kernels reach. host: where they are launched. problem: why there is
+    neither."""
 
     device: tuple[Named, ...] = ()
     host: tuple[Named, ...] = ()
@@ -49,14 +48,12 @@ class SourceUses:
 
 
 @dataclass(frozen=True)
-class _Unit:
-    """A function or a type of a file, with every name that occurs in it."""
+class Unit:
+    """A function or a type of a file: every name that occurs in it, and its uses of concepts."""
 
     name: str
-    file: Path
-    first: int
-    last: int
     names: frozenset[str]
+    uses: tuple[Named, ...]
 
 
 def source_uses(
@@ -72,145 +69,63 @@ def source_uses(
     if row.get("kernel_hash") != source_hash(files):
         return SourceUses(problem="the source has changed since this run")
     try:
-        from ..effort import concepts, syntax
+        from .units import units_of
     except ImportError as error:
         return SourceUses(problem=f"the source is not read: {error.name} is not installed")
-    if side == "cuda":
-        files = included(files)
-    found: dict[Path, list[Named]] = {}
-    units: list[_Unit] = []
-    names = {concept.id: concept for concept in concepts.concepts(side)}
-    for file in files:
-        text = file.read_text(encoding="utf-8", errors="replace")
-        root = syntax.parse(side, text)
-        path = _shown(file, files[0].parent)
-        whole = text.split("\n")
-        uses = [
-            Named(path, use.line, use.text, concept.aspect, concept.name, whole[use.line - 1])
-            for use in concepts.uses(text, side)
-            for concept in [names[use.concept]]
-        ]
-        found[file] = uses + (list(_exclusive_ors(root, path)) if side == "cuda" else [])
-        units += _units(root, file, side)
+    read = included(files) if side == "cuda" else files
+    paths = {file: shown(file, files[0].parent) for file in read}
+    return reached_uses([u for f in read for u in units_of(f, side, paths[f])], op, side, kernels)
+
+
+def reached_uses(units: Sequence[Unit], op: str, side: str, kernels: Sequence[str]) -> SourceUses:
+    """What the kernels reach of the units, and where the op's launcher launches them."""
     device = _reached(units, kernels)
     if not device:
         return SourceUses(problem=f"no function {' or '.join(kernels)} is in the source")
     host = [unit for unit in _reached(units, [op]) if unit not in device]
-    return SourceUses(_within(found, device), _launching(found, host, set(kernels)))
-
-
-def _launching(
-    found: Mapping[Path, Sequence[Named]], host: Sequence[_Unit], kernels: set[str]
-) -> tuple[Named, ...]:
-    """Where these kernels are launched, of all that the op's launcher reaches: the functions that
-    name them, and in these the lines that do; all where none does, as with a kernel passed on."""
-    launches = [use for use in _within(found, host) if use.aspect == LAUNCH]
-    near = _within(found, [unit for unit in host if unit.names & kernels])
+    launches = [u for unit in host for u in unit.uses if u.concept in LAUNCHES[side]]
+    # The functions that name the kernels, and in these the lines that do; all of the launcher's
+    # where none does, as with a kernel that is passed on to who launches it.
+    ours = set(kernels)
+    near = [use for unit in host if unit.names & ours for use in unit.uses]
     closer = [use for use in launches if use in near]
-    named = [use for use in closer if kernels & set(re.findall(r"\w+", use.whole))]
-    return tuple(named or closer or launches)
+    named = [use for use in closer if ours & set(re.findall(r"\w+", use.whole))]
+    found = [use for unit in device for use in unit.uses]
+    # Stages may be an argument of the launch: of this one where the function has no other.
+    alone = bool(named) and len(named) == len(closer)
+    stages = [use for use in near if use.concept == STAGES] if alone else []
+    return SourceUses(tuple(found), (*(named or closer or launches), *stages))
 
 
-def included(files: Sequence[Path]) -> list[Path]:
-    """The first file and those of the others that it includes, directly or not."""
-    by_name = {file.name: file for file in files[1:]}
-    kept = [files[0]]
-    for file in kept:
-        for name in re.findall(
-            r'^\s*#include "(?:.*/)?([^"/]+)"', file.read_text(errors="replace"), re.MULTILINE
-        ):
-            if name in by_name:
-                kept.append(by_name.pop(name))
-    return kept
-
-
-def _shown(file: Path, folder: Path) -> str:
-    """The file from the root's folder on; another root's kernels may use this repository's."""
-    for root in (folder.parent, *(parent.parent for parent in file.parents)):
-        if file.is_relative_to(root / folder.name):
-            return file.relative_to(root).as_posix()
-    return file.name
-
-
-def _units(root: Any, file: Path, side: str) -> Iterator[_Unit]:
-    """The outermost functions and types: a method belongs to its type."""
-    left = [root]
-    while left:
-        node = left.pop()
-        if node.type in _UNITS[side]:
-            name = _name_of(node)
-            if name:
-                whole = node.parent if node.parent.type == "template_declaration" else node
-                first, last = whole.start_point[0] + 1, whole.end_point[0] + 1
-                yield _Unit(name, file, first, last, frozenset(_identifiers(whole)))
-                continue
-        left += node.children
-
-
-def _name_of(node: Any) -> str:
-    name = node.child_by_field_name("name")
-    declarator = node.child_by_field_name("declarator")
-    while name is None and declarator is not None:
-        inner = declarator.child_by_field_name("declarator")
-        name = declarator if inner is None and declarator.type in _NAMES else None
-        # A function that returns a reference or a pointer wraps its declarator.
-        declarator = inner or next((c for c in declarator.children if "declarator" in c.type), None)
-    return "" if name is None else _text(name)
-
-
-def _identifiers(node: Any) -> Iterator[str]:
-    left = [node]
-    while left:
-        each = left.pop()
-        if each.type in _NAMES:
-            yield _text(each)
-        left += each.children
-
-
-def _exclusive_ors(root: Any, path: str) -> Iterator[Named]:
-    """Sums with an exclusive or, `row * width + (chunk ^ row % 8)`: how an address is swizzled."""
-    left = [root]
-    while left:
-        node = left.pop()
-        left += node.children
-        if node.type != "binary_expression" or _operator(node) != "^":
-            continue
-        outer = node.parent
-        while outer is not None and outer.type == "parenthesized_expression":
-            outer = outer.parent
-        if outer is not None and outer.type == "binary_expression" and _operator(outer) == "+":
-            words = " ".join(_text(outer).split())
-            yield Named(path, node.start_point[0] + 1, words, SWIZZLE, "exclusive or in an address")
-
-
-def _operator(node: Any) -> str:
-    operator = node.child_by_field_name("operator")
-    return "" if operator is None else _text(operator)
-
-
-def _text(node: Any) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
-
-
-def _reached(units: Iterable[_Unit], names: Iterable[str]) -> list[_Unit]:
+def _reached(units: Iterable[Unit], names: Iterable[str]) -> list[Unit]:
     """Units of those names and, over and over, of names that these hold; nearest first."""
-    by_name: dict[str, list[_Unit]] = {}
+    by_name: dict[str, list[Unit]] = {}
     for unit in units:
         by_name.setdefault(unit.name, []).append(unit)
     wanted = list(dict.fromkeys(names))
-    found: list[_Unit] = []
-    for name in wanted:
+    found: list[Unit] = []
+    for name in wanted:  # it grows meanwhile
         for unit in by_name.get(name, ()):
             found.append(unit)
             wanted += [n for n in sorted(unit.names) if n in by_name and n not in wanted]
     return found
 
 
-def _within(found: Mapping[Path, Sequence[Named]], units: Sequence[_Unit]) -> tuple[Named, ...]:
-    """Uses on the units' lines, in the units' order, each once."""
-    kept: dict[Named, None] = {}
-    for unit in units:
-        for use in found[unit.file]:
-            if unit.first <= use.line <= unit.last:
-                kept[use] = None
-    return tuple(kept)
+def included(files: Sequence[Path]) -> list[Path]:
+    """The first file and those of the others that it includes, directly or not."""
+    by_name = {file.name: file for file in files[1:]}
+    kept = [files[0]]
+    for file in kept:  # it grows meanwhile
+        text = file.read_text(encoding="utf-8", errors="replace")
+        for name in re.findall(r'^\s*#include "(?:.*/)?([^"/]+)"', text, re.MULTILINE):
+            if name in by_name:
+                kept.append(by_name.pop(name))
+    return kept
+
+
+def shown(file: Path, folder: Path) -> str:
+    """The file from the folder's name on; another root's kernels may use this repository's."""
+    for parent in file.parents:
+        if parent.name == folder.name:
+            return file.relative_to(parent.parent).as_posix()
+    return file.name

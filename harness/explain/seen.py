@@ -101,6 +101,17 @@ def grid(side: TimedSide) -> str:
     return "; ".join(words)
 
 
+def opcodes(side: TimedSide) -> set[str] | None:
+    """Those of all launches; None where one of them has no machine code, or PTX alone."""
+    found: set[str] = set()
+    for launch in side.launches:
+        counts = launch.kernel.instructions if launch.kernel else None
+        if counts is None or counts.source != "sass":
+            return None
+        found |= {opcode for opcode, n in counts.mix.items() if n}
+    return found
+
+
 def _opcodes(side: TimedSide, pattern: re.Pattern[str], none: str) -> Seen:
     def words(counts: Instructions) -> str:
         return ", ".join(_listed(_found(counts, (pattern,))))
