@@ -201,8 +201,9 @@ def cell(rule: Rule, side: TimedSide, uses: SourceUses) -> Cell:
     """Return what the rule says of one side."""
     if side.row is None:
         return Cell(MISSING)
-    hand = _of(uses, rule.by_hand.get(side.backend, {}), side)
-    asked = _of(uses, rule.asked.get(side.backend, {}), side)
+    opcodes = seen.opcodes(side)
+    hand = _of(uses, rule.by_hand.get(side.backend, {}), opcodes)
+    asked = _of(uses, rule.asked.get(side.backend, {}), opcodes)
     beside = rule.beside(side) if rule.beside else ""
     if rule.needs is not None:
         needed = rule.needs(side)
@@ -216,8 +217,9 @@ def cell(rule: Rule, side: TimedSide, uses: SourceUses) -> Cell:
     if shown.there is None:
         return Cell(UNKNOWN, hand or asked, shown.words)
     if not shown.there:
-        note = "named in the source, not in the code that ran" if hand or asked else ""
-        return Cell(ABSENT, hand or asked, shown.words, note)
+        named = _of(uses, rule.by_hand.get(side.backend, {}), None) or asked
+        note = "named in the source, not in the code that ran" if named else ""
+        return Cell(ABSENT, named, shown.words, note)
     if uses.problem:
         return Cell(UNKNOWN, (), shown.words, "whose work it is, only the source tells")
     return Cell(BY_HAND if hand else BY_COMPILER, hand or asked, shown.words)
@@ -233,9 +235,11 @@ def _by_source(
     return (BY_COMPILER, asked) if asked else (rule.unnamed[backend], ())
 
 
-def _of(uses: SourceUses, concepts: Mapping[str, str], side: TimedSide) -> tuple[Named, ...]:
-    """Places of these concepts, a line each, those of the first concept first."""
-    opcodes = seen.opcodes(side)
+def _of(
+    uses: SourceUses, concepts: Mapping[str, str], opcodes: set[str] | None
+) -> tuple[Named, ...]:
+    """Places of these concepts, a line each, those of the first concept first; where the opcodes
+    are known, only of concepts that left theirs."""
     kept: dict[tuple[str, int], Named] = {}
     for concept, trace in concepts.items():
         if trace and opcodes is not None and not any(re.fullmatch(trace, o) for o in opcodes):

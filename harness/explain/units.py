@@ -5,6 +5,7 @@ Needs tree-sitter: reach.py imports it only where sources are read.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +22,14 @@ _UNITS = {
 _NAMES = ("identifier", "type_identifier", "field_identifier")
 
 
-def units_of(file: Path, side: str, path: str) -> list[Unit]:
+def units_of(file: Path, side: str, path: str) -> tuple[Unit, ...]:
     """The outermost functions and types of a file: a method belongs to its type. path: as it is to
     be shown."""
-    text = file.read_text(encoding="utf-8", errors="replace")
+    return _units(file.read_text(encoding="utf-8", errors="replace"), side, path)
+
+
+@functools.lru_cache(maxsize=256)  # a header is read for every op that includes it
+def _units(text: str, side: str, path: str) -> tuple[Unit, ...]:
     root = parse(side, text)
     lines = text.split("\n")
     found = [
@@ -39,7 +44,7 @@ def units_of(file: Path, side: str, path: str) -> list[Unit]:
         here = tuple(use for use in found if first <= use.line <= last)
         names = frozenset(text_of(leaf) for leaf in walk(node) if leaf.type in _NAMES)
         units.append(Unit(name, names, here))
-    return units
+    return tuple(units)
 
 
 def _outermost(root: Node, kinds: tuple[str, ...]) -> Iterator[tuple[str, Node]]:
