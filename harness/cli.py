@@ -268,6 +268,12 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="a line for every template instance")
     parser.add_argument("--json", action="store_true", help="all facts, for --diff and programs")
+    parser.add_argument(
+        "--by-hand",
+        action="store_true",
+        help="what each author did by hand, what the compiler did and what nobody did, with the "
+        "evidence; of --run, else of the committed reference",
+    )
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--run", type=Path, help="the kernels that this run timed, row by row")
     other.add_argument(

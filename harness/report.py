@@ -11,7 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness import report_base, report_machine, report_ops
+from harness.explain.timed import facts_of
 from harness.registry import Registry
+from harness.report_by_hand import made
 from harness.report_figures import Pictures, pictures
 from harness.report_ladders import ladders
 from harness.report_map import MAX_LINES, WINNERS, SideMap, side_map, summary
@@ -101,6 +103,7 @@ def _asset(environment: Environment, name: str) -> Markup:
 
 def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
     registry = Registry()
+    facts = facts_of(run)
     room = report_ops.MAX_ROWS
     found = []
     for place, op in enumerate(run.rows["op"].drop_duplicates()):
@@ -121,6 +124,7 @@ def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
                 report_ops.compiled(rows),
                 shown,
                 missing,
+                made(run, facts, str(op), f"op-{place + 1}", registry, shown),
             )
         )
     return found

@@ -17,6 +17,8 @@ DEFAULT_ARCH = "90a"
 
 def explain(options: argparse.Namespace) -> int:
     """Print what was asked for; 0, or 1 when --diff found a difference."""
+    if options.by_hand:
+        return _by_hand(options)
     if options.diff:
         return _diff(options.diff, options.json)
     if options.run is not None:
@@ -41,6 +43,16 @@ def explain(options: argparse.Namespace) -> int:
         print(json.dumps(found.as_json(), indent=1))
         return 0
     print("\n".join(view.lines(found, each=options.all or bool(options.variant))))
+    return 0
+
+
+def _by_hand(options: argparse.Namespace) -> int:
+    if options.diff or options.ncu is not None or options.json:
+        raise ExplainError("--by-hand reads a run: take --run with it, not --diff, --ncu or --json")
+    from . import by_hand_view  # needs pandas, as no other table here does
+
+    sides = (options.side,) if options.side else SIDES
+    print("\n".join(by_hand_view.lines(options.run, options.ops, sides)))
     return 0
 
 

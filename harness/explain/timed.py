@@ -1,0 +1,165 @@
+"""The pair that the page's words about a kernel rest on: the headline launches of one case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ..results import Run
+from ..schema import KEY
+from .book import FACTS_NAME, read, row_key
+from .facts import ExplainError, KernelFacts, Launch, launch_from_json
+from .run_view import mismatches
+
+SIDES = {"cuda": "CUDA", "triton": "Triton"}
+_CASE = [column for column in KEY if column not in ("op", "backend", "variant")]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """facts.json of a run; `problem` says why there is none of it."""
+
+    kernels: Mapping[str, KernelFacts] = field(default_factory=dict)
+    rows: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TimedLaunch:
+    """One kernel of a call, as it was launched. occupancy: share of an SM's warps. waves: how often
+    its blocks fill the card; both None where unknown."""
+
+    name: str
+    launch: Launch
+    kernel: KernelFacts | None = None
+    occupancy: float | None = None
+    limiter: str = ""
+    waves: float | None = None
+
+    @property
+    def function(self) -> str:
+        """The kernel's name in its source."""
+        return self.name.partition("<")[0]
+
+    @property
+    def n_blocks(self) -> int | None:
+        return math.prod(self.launch.grid) if self.launch.grid else None
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """A block's, static and dynamic, without what the driver reserves; None when unknown."""
+        known = (self.launch.static_shared_bytes, self.launch.dynamic_shared_bytes)
+        return None if None in known else sum(n for n in known if n is not None)
+
+
+@dataclass(frozen=True)
+class TimedSide:
+    """One side of the case. row: None where the run has none. unknown: why there are no launches,
+    "" where there are."""
+
+    backend: str
+    row: Mapping[str, Any] | None = None
+    launches: tuple[TimedLaunch, ...] = ()
+    unknown: str = ""
+
+    @property
+    def shown(self) -> TimedLaunch | None:
+        """The first launch with the largest grid: what a drawing shows of several."""
+        known = [launch for launch in self.launches if launch.n_blocks]
+        return max(known, key=lambda launch: launch.n_blocks or 0, default=None)
+
+
+@dataclass(frozen=True)
+class TimedPair:
+    """The largest case of an op's first dtype, on both sides."""
+
+    op: str
+    case: str
+    dtype: str
+    sides: tuple[TimedSide, TimedSide]
+
+
+def facts_of(run: Run) -> Facts:
+    """Read the run's facts; a file that is missing or malformed becomes a problem in a line."""
+    path = run.path / FACTS_NAME
+    if not path.is_file():
+        return Facts(problem=f"the run has no {FACTS_NAME}")
+    try:
+        _, kernels, rows = read(path)
+    except ExplainError:
+        return Facts(problem=f"{FACTS_NAME} cannot be read; run the benchmark again")
+    return Facts(kernels, rows)
+
+
+def timed_pair(run: Run, facts: Facts, op: str) -> TimedPair | None:
+    """Return the op's pair, None where neither side has a headline row.
+
+    The case: of those with a timed row the one with the most flops, then the most bytes, in the
+    dtype that the run's file has first.
+    """
+    rows = run.rows[run.rows["op"] == op]
+    rows = rows[rows["headline"].fillna(False).astype(bool) & rows["backend"].isin(list(SIDES))]
+    if rows.empty:
+        return None
+    timed = rows[rows["status"] == "ok"]
+    known = rows if timed.empty else timed
+    known = known[known["dtype"] == known["dtype"].iloc[0]]
+    moved = known["bytes_read"].fillna(0) + known["bytes_written"].fillna(0)
+    size = pd.DataFrame({"flops": known["flops"].fillna(0.0), "moved": moved.astype("float64")})
+    largest = size.sort_values(["flops", "moved"], ascending=False, kind="stable").index[0]
+    case = known.loc[largest]
+    same = rows[(rows[_CASE] == case[_CASE]).all(axis=1)]
+    cuda, triton = (_side(same[same["backend"] == side], side, facts) for side in SIDES)
+    return TimedPair(op, str(case["case"]), str(case["dtype"]), (cuda, triton))
+
+
+def _side(rows: pd.DataFrame, backend: str, facts: Facts) -> TimedSide:
+    if rows.empty:
+        return TimedSide(backend, unknown=f"the run has no {SIDES[backend]} row of this case")
+    row = {str(k): v for k, v in rows.iloc[0].items()}
+    launches, unknown = _launches(row, facts)
+    return TimedSide(backend, row, launches, unknown)
+
+
+def _launches(row: Mapping[str, Any], facts: Facts) -> tuple[tuple[TimedLaunch, ...], str]:
+    if row["status"] != "ok":
+        return (), f"it was not timed: {row['status']}"
+    entry = facts.rows.get(row_key(row))
+    if entry is None:
+        return (), facts.problem or f"{FACTS_NAME} has no entry for it"
+    try:
+        if mismatches(row, entry):
+            return (), f"{FACTS_NAME} is of other sources, another configuration or kernel"
+        found = tuple(_launch(data, facts.kernels) for data in _list(entry["launches"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return (), f"{FACTS_NAME}: its entry cannot be read"
+    return found, "" if found else f"{FACTS_NAME} names no launch of it"
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise TypeError("launches is no list")
+    return value
+
+
+def _launch(data: Mapping[str, Any], kernels: Mapping[str, KernelFacts]) -> TimedLaunch:
+    launch = launch_from_json(data)
+    for size in (launch.grid, launch.block):
+        if size is not None and (len(size) != 3 or any(type(n) is not int for n in size)):
+            raise ValueError("grid and block are three whole numbers")
+    return TimedLaunch(
+        str(data.get("name") or launch.symbol),
+        launch,
+        kernels.get(launch.hash),
+        _number(data.get("occupancy")),
+        str(data.get("limiter") or ""),
+        _number(data.get("waves")),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
