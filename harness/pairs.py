@@ -72,7 +72,7 @@ class Pair:
     ratio: float
     low: float
     high: float
-    size: float  # distinct bytes
+    size: tuple[float, float]  # flops, then distinct bytes: what the README ranks cases by
     sides: Mapping[str, Side]
     reason: str = ""
 
@@ -117,12 +117,11 @@ def pairs(run: Run, sides: SideMap, facts: Facts | None = None) -> list[Pair]:
     rows = run.rows
     main = rows[rows["backend"].isin(SIDES) & rows["headline"].fillna(False).astype(bool)]
     by_case: dict[tuple[str, ...], dict[str, Side]] = {}
-    sizes: dict[tuple[str, ...], float] = {}
+    sizes: dict[tuple[str, ...], tuple[float, float]] = {}
     for place, row in zip(main.index, main.to_dict("records"), strict=True):
         key = tuple(str(row[c]) for c in _CASE_KEY)
         by_case.setdefault(key, {})[str(row["backend"])] = _side(int(place), row, facts)
-        moved = number(row["bytes_read"]) + number(row["bytes_written"])
-        sizes[key] = max(moved if math.isfinite(moved) else 0.0, sizes.get(key, 0.0))
+        sizes[key] = max(size_of(row), sizes.get(key, (0.0, 0.0)))
     found = []
     records = sides.rows.to_dict("records")
     for row, name in zip(records, case_names(sides.rows), strict=True):
@@ -132,7 +131,16 @@ def pairs(run: Run, sides: SideMap, facts: Facts | None = None) -> list[Pair]:
     return found
 
 
-def _pair(row: Mapping[Any, Any], name: str, sides: Mapping[str, Side], size: float) -> Pair:
+def size_of(row: Mapping[Any, Any]) -> tuple[float, float]:
+    """Return a row's flops and distinct bytes, 0 where unknown."""
+    amounts = number(row["flops"]), number(row["bytes_read"]) + number(row["bytes_written"])
+    flops, moved = (amount if math.isfinite(amount) else 0.0 for amount in amounts)
+    return flops, moved
+
+
+def _pair(
+    row: Mapping[Any, Any], name: str, sides: Mapping[str, Side], size: tuple[float, float]
+) -> Pair:
     return Pair(
         str(row["op"]),
         str(row["case"]),

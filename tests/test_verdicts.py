@@ -372,7 +372,7 @@ def pair(ratio: float, cuda: Code | None, triton: Code | None, source: str = "tu
         side: Side(i, side, source, 10.0, 90.0, code)
         for i, (side, code) in enumerate((("cuda", cuda), ("triton", triton)))
     }
-    return Pair("scale", "1024", "1024", "f32", "memory", "FASTER", ratio, ratio, ratio, 1.0, sides)
+    return Pair("scale", "1024", "1024", "f32", "memory", "FASTER", ratio, ratio, ratio, (1.0, 1.0), sides)
 
 
 PLAIN = Code(
