@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -21,6 +21,7 @@ from harness.results import Run
 LEVEL_POINTS = 2.0  # of the roof: nearer than that, an arrow is called level
 _WIDTH, _LEFT, _PANEL, _LADDERS, _BELOW, _BETWEEN = 9.0, 0.72, 4.2, 2.6, 0.55, 0.75  # inches
 _PITCH = plot_style.LABEL_PT * 1.25 / 72.0  # from a label to the next
+_RUNGS = ("o", "D", "^", "s", "v", "P")  # a marker a ladder: their lines cross
 Label = tuple[float, float, str, str]  # x, y, text, colour
 # What becomes of the share of the roof from CUDA to Triton: colour, line, words.
 _WAYS = {
@@ -109,14 +110,11 @@ def _ladder_panels(figure: Figure, paths: Sequence[Path], foot: float) -> None:
         left = _LEFT + half * column
         axes = plot_style.add_axes(figure, left, foot, half - _LEFT - room, _LADDERS)
         _axes(axes, points, kind)
-        for path in paths:
-            xs, ys = ([f(p) for p in path.points] for f in (_of(kind), lambda p: p.pct_roof))
-            axes.plot(xs, ys, **_ladder_look(path.side))
+        for i, path in enumerate(paths):
+            xs = [_amount(point, kind) for point in path.points]
+            ys = [point.pct_roof for point in path.points]
+            axes.plot(xs, ys, **_ladder_look(path.side, _RUNGS[i % len(_RUNGS)]))
         plot_style.label_ends(axes, labels[kind], room)
-
-
-def _of(kind: str) -> Callable[[Point], float]:
-    return lambda point: _amount(point, kind)
 
 
 def _rungs(paths: Sequence[Path], kind: str) -> list[Label]:
@@ -132,9 +130,9 @@ def _rungs(paths: Sequence[Path], kind: str) -> list[Label]:
     ]
 
 
-def _ladder_look(side: str) -> dict[str, Any]:
+def _ladder_look(side: str, marker: str) -> dict[str, Any]:
     look = plot_style.marks(side, True) | {"markersize": 4.5, "markerfacecolor": "white"}
-    return look | {"linewidth": 1.0, "linestyle": (0, (1, 1))}
+    return look | {"linewidth": 1.0, "linestyle": (0, (1, 1)), "marker": marker}
 
 
 def _axes(axes: Axes, points: Sequence[Point], kind: str) -> None:
@@ -189,7 +187,7 @@ def _key(axes: Axes, with_paths: bool) -> list[Line2D]:
         for shade, line, words in _WAYS.values()
     ]
     if with_paths:
-        lines += axes.plot([], [], label="ladder, rung by rung", **_ladder_look("cuda"))
+        lines += axes.plot([], [], label="ladder, rung by rung", **_ladder_look("cuda", _RUNGS[0]))
     return lines
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -17,8 +16,10 @@ from harness.registry import Registry
 from harness.report_text import count, mapping, number, sequence
 from harness.results import KEY, Run
 
-# effort_of of harness.effort.counts: (registry, op, side, rung) -> its counts.
-EffortOf = Callable[[Registry, str, str, str], Any]
+if TYPE_CHECKING:
+    from harness.effort.counts import Effort
+
+EffortOf = Callable[[Registry, str, str, str], "Effort"]
 _CASE_KEY = tuple(c for c in KEY if c not in ("backend", "variant"))
 NOT_INSTALLED = "counting needs lizard and tree-sitter; pip install 'cuda-vs-triton[effort]'"
 
@@ -74,9 +75,11 @@ def trade_off(run: Run, effort_of: EffortOf | None = None) -> TradeOff | str:
     """
     if effort_of is None:
         try:
-            effort_of = importlib.import_module("harness.effort.counts").effort_of
+            # Here, not above: lizard and tree-sitter may be missing.
+            from harness.effort.counts import effort_of as counted
         except ImportError:
             return NOT_INSTALLED
+        effort_of = counted
     counter = _Counter(Registry(), effort_of)
     arrows, paths, left_out = [], [], []
     timed = run.rows[(run.rows["status"] == "ok") & run.rows["backend"].isin(SIDES)]
