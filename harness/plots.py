@@ -22,6 +22,7 @@ from harness.plot_roofline import roofline_figure
 from harness.plot_samples import samples_figure
 from harness.plot_speedup import speedup_figure
 from harness.plot_style import PlotError
+from harness.plot_tradeoff import tradeoff_figure
 from harness.results import Run, gpu_names
 
 __all__ = ["FORMATS", "PlotError", "overview_figure", "plot_run", "rate_figure"]
@@ -116,6 +117,7 @@ def _figures(run: Run, card: str, tell: Callable[[str], None]) -> Iterator[tuple
         "launch": lambda: launch_figure(run, card),
         "samples": lambda: samples_figure(run, card, tell),
         "drift": lambda: drift_figure(run, card, tell),
+        "tradeoff": lambda: tradeoff_figure(run, card),
     }
     for name, draw in others.items():
         drawn = draw()

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import report_base, report_machine, report_ops
+from harness import report_base, report_machine, report_ops, report_verdicts
 from harness.explain.timed import facts_of
 from harness.registry import Registry
 from harness.report_by_hand import made
@@ -66,6 +66,8 @@ def render(run: Run, base: Run | None = None, figures: Sequence[Path] | None = N
         max_lines=MAX_LINES,
         ops=_ops(run, sides, drawn),
         columns=report_ops.COLUMNS,
+        verdicts=report_verdicts.verdicts(run, sides),
+        verdict_columns=report_verdicts.COLUMNS,
         overall=drawn.by_op.get("", []),
         undrawn=drawn.missing,
         base=compared,

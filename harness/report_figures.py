@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness import plot_data, plot_style, plots, stats
+from harness import plot_data, plot_style, plot_tradeoff_data, plots, stats
 from harness.report_machine import drift
 from harness.report_map import SideMap, summary
 from harness.report_text import count, listing, mapping, number
@@ -117,6 +117,7 @@ _CAPTIONS = {
     "launch": "Kernel, graph and host time of the short cases.",
     "samples": "Every sample of selected rows.",
     "drift": "Clock, power, temperature, round means and roofs over the run's time.",
+    "tradeoff": "Share of the roof over the code that it takes, from CUDA to Triton.",
 }
 
 
@@ -189,10 +190,16 @@ def _roofline(run: Run) -> str:
     return f"Rates under the measured roofs, in percent of them: {_ranges(ok, 'pct_roof', '%')}."
 
 
+def _tradeoff(run: Run) -> str:
+    found = plot_tradeoff_data.trade_off(run)
+    return "" if isinstance(found, str) else plot_tradeoff_data.finding(found)
+
+
 _FINDINGS: dict[str, Callable[[Run], str]] = {
     "drift": drift,
     "launch": _launch,
     "samples": _samples,
     "overview": _overview,
     "roofline": _roofline,
+    "tradeoff": _tradeoff,
 }

@@ -72,12 +72,16 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Value:
-    """One cell: what is shown, what is sorted by, and a second, smaller line."""
+    """One cell: what is shown, what is sorted by, and a second, smaller line.
+
+    anchor: of a line's first cell, the id that links to the line go to.
+    """
 
     text: str
     key: str = ""
     note: str = ""
     kind: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +115,10 @@ def table(run: Run, op: str, sides: SideMap, room: int) -> tuple[list[list[Value
     names = case_names(rows)
     shown = rows.head(max(room, 0))
     lines = []
-    for row, name in zip(shown.to_dict("records"), names, strict=False):
+    for place, row, name in zip(shown.index, shown.to_dict("records"), names, strict=False):
         stands = row["backend"] == "cuda" and row["headline"] is True
-        lines.append(_values(row, name, ratios.get(_case(row), {}) if stands else {}))
+        case = Value(name, anchor=f"row-{place}")
+        lines.append([case, *_values(row, ratios.get(_case(row), {}) if stands else {})])
     return lines, len(rows) - len(shown)
 
 
@@ -122,12 +127,12 @@ def _case(row: Mapping[Any, Any]) -> tuple[str, ...]:
     return tuple(str(row[c]) for c in KEY if c not in ("backend", "variant"))
 
 
-def _values(row: Mapping[Any, Any], name: str, side: Mapping[Any, Any]) -> list[Value]:
+def _values(row: Mapping[Any, Any], side: Mapping[Any, Any]) -> list[Value]:
+    """The row's cells behind its case's name."""
     implementation = f"{row['backend']}:{row['variant']}" if row["variant"] else row["backend"]
     ratio = number(side.get("ratio"))
     marks = [mark for mark in str(row["warnings"]).split(";") if mark]
     return [
-        Value(name),
         Value(str(row["dtype"])),
         Value(str(implementation)),
         Value(str(row["form"]) or UNKNOWN),
