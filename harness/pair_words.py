@@ -56,6 +56,13 @@ def sentence(verdicts: Sequence[Verdict], link: Link, rest: str) -> list[Piece]:
     return [*pieces, Piece(".")]
 
 
+def brief(verdicts: Sequence[Verdict]) -> str:
+    """Return which side is behind in these gaps, where, and by how much, for a list of them."""
+    pairs = [verdict.pair for verdict in verdicts]
+    cases = "".join(piece.text for piece in _cases(pairs, lambda pair, which: "", ""))
+    return f"{pairs[0].op} {cases}, {NAMES[pairs[0].slower]} behind ({_ratio(pairs)})"
+
+
 def _cases(pairs: Sequence[Pair], link: Link, rest: str) -> list[Piece]:
     """Name the cases, a dtype once for those that follow each other in it."""
     named = list(pairs if len(pairs) <= MOST_NAMED + 1 else pairs[:MOST_NAMED])
@@ -79,10 +86,14 @@ def _time(pairs: Sequence[Pair], link: Link) -> list[Piece]:
     known = [p for p in pairs if math.isfinite(p.ratio)]
     if not known:
         return []
-    text = f"CUDA / Triton {_range([p.ratio for p in known], lambda v: f'{v:.3f}')}"
+    text = _ratio(known)
     if len(known) == 1 and math.isfinite(known[0].high):
         text += f", 99 %: {known[0].low:.3f} to {known[0].high:.3f}"
     return [Piece(text, link(known[0], "cuda"))]
+
+
+def _ratio(pairs: Sequence[Pair]) -> str:
+    return f"CUDA / Triton {_range([p.ratio for p in pairs], lambda v: f'{v:.3f}')}"
 
 
 def _roofs(pairs: Sequence[Pair], link: Link) -> list[Piece]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness import experiments, report_ops
 from harness.experiments import EvidenceError, Experiment
-from harness.pair_words import Piece, experiment_words, sentence, waves_text, with_code
+from harness.pair_words import Piece, brief, experiment_words, sentence, waves_text, with_code
 from harness.pairs import SIDES, Code, Facts, Pair, confounds, facts_of, pairs
 from harness.reasons import GAP, KINDS, NEAR_ROOF_PCT, Counts, Verdict, counts, judge
 from harness.report_map import SideMap
@@ -46,7 +46,8 @@ COLUMNS = (
 @dataclass(frozen=True)
 class Group:
     """Verdicts that one sentence tells. status: "confirmed", "not explained" or "" for no gap.
-    evidence: what was measured or is suspected, a line each; next: the next experiment."""
+    evidence: what was measured or is suspected, a line each; next: the next experiment; brief:
+    a gap's side, cases and ratio."""
 
     anchor: str
     op: str
@@ -55,6 +56,7 @@ class Group:
     sentence: list[Piece]
     evidence: list[list[Piece]] = field(default_factory=list)
     next: list[Piece] = field(default_factory=list)
+    brief: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ def _group(part: Sequence[Verdict], links: _Links, anchor: str) -> Group:
         words,
         evidence,
         _next(part),
+        brief(part),
     )
 
 

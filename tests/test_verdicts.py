@@ -124,6 +124,7 @@ def test_each_pair_is_in_one_sentence_of_its_own_figures(
         "Another question: 6 of 6 headline rows that are not launch-bound stay below 90 % of their "
         "roof.",
     ]
+    assert found.groups[0].brief == "scale 1024 f32, Triton behind (CUDA / Triton 0.800)"
     assert words(found.groups[0].next) == (
         "Triton spills 48 bytes a thread: give it fewer elements a thread or more warps until it "
         "spills nothing, then python -m harness bench --op scale --dtype f32 --case 1024 --backend "
@@ -372,7 +373,9 @@ def pair(ratio: float, cuda: Code | None, triton: Code | None, source: str = "tu
         side: Side(i, side, source, 10.0, 90.0, code)
         for i, (side, code) in enumerate((("cuda", cuda), ("triton", triton)))
     }
-    return Pair("scale", "1024", "1024", "f32", "memory", "FASTER", ratio, ratio, ratio, (1.0, 1.0), sides)
+    return Pair(
+        "scale", "1024", "1024", "f32", "memory", "FASTER", ratio, ratio, ratio, (1.0, 1.0), sides
+    )
 
 
 PLAIN = Code(
@@ -527,6 +530,24 @@ def test_the_evidence_is_what_docs_and_reference_record(reference: Run) -> None:
                 ), one.id
             cases = [c for c in set(part["case"]) if one.covers(one.op, c, one.dtype)]
             assert cases, one.id
+
+
+def test_every_field_of_the_evidence_is_documented() -> None:
+    text = (REPOSITORY / "docs" / "results-schema.md").read_text()
+    section = text.partition("\n## Evidence of gaps\n")[2].partition("\n## ")[0]
+    named = {
+        kind: {
+            name
+            for line in section.splitlines()
+            if line.startswith("| `") and re.search(rf"\| (all|[^|]*\b{kind}\b[^|]*) \|", line)
+            for name in re.findall(r"`(\w+)`", line.split("|")[1])
+        }
+        for kind in experiments.KINDS
+    }
+    assert {k: v - {"next"} for k, v in named.items()} == {
+        kind: wanted - {"next"} for kind, wanted in experiments._WANTED.items()
+    }
+    assert f"this section, {experiments.SCHEMA}" in section
 
 
 def test_judging_needs_neither_torch_nor_triton() -> None:
