@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import report_base, report_machine, report_ops
+from harness import report_base, report_compiled, report_machine, report_ops
 from harness.registry import Registry
 from harness.report_figures import Pictures, pictures
 from harness.report_ladders import ladders
@@ -100,14 +100,13 @@ def _asset(environment: Environment, name: str) -> Markup:
 
 
 def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
-    registry = Registry()
+    registry, facts = Registry(), report_compiled.facts_of(run)
     room = report_ops.MAX_ROWS
     found = []
     for place, op in enumerate(run.rows["op"].drop_duplicates()):
         rows = run.rows[run.rows["op"] == op]
         lines, hidden = report_ops.table(run, op, sides, room)
         room -= len(lines)
-        shown, missing = sources(rows, op, registry)
         found.append(
             Op(
                 str(op),
@@ -119,8 +118,7 @@ def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
                 report_ops.warnings_in_words(rows),
                 ladders(run, op),
                 report_ops.compiled(rows),
-                shown,
-                missing,
+                sources(rows, op, registry, f"op-{place + 1}", facts),
             )
         )
     return found

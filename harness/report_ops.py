@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,7 +13,7 @@ import pandas as pd
 from harness.report_figures import Picture
 from harness.report_ladders import Ladder
 from harness.report_map import SideMap, case_names, op_sentence
-from harness.report_sources import Source
+from harness.report_sources import Sources
 from harness.report_text import UNKNOWN, cut, fixed, interval, number, short, time_us
 from harness.results import KEY, Run
 from harness.schema import FAILED
@@ -92,8 +92,7 @@ class Op:
     warnings: list[tuple[str, int, str]]
     ladders: list[Ladder]
     compiled: list[list[str]]
-    sources: list[Source]
-    missing_sources: list[str] = field(default_factory=list)
+    sources: Sources
 
 
 COMPILED = ("registers", "spill_bytes", "shared_bytes", "kernel_symbol")
