@@ -47,7 +47,7 @@ def _fixed_triton(root: Node) -> Iterator[str]:
             continue
         name = node.child_by_field_name("name") or node.child_by_field_name("left")
         if name is None:
-            name = node.named_children[0] if node.named_children else None
+            name = node.named_child(0)
         if name is not None:
             yield text_of(name)
 
@@ -136,7 +136,7 @@ def _split_thread_index(node: Node, _: frozenset[str]) -> Node | None:
 def _shared(node: Node, dynamic: bool) -> Node | None:
     if node.type != "__shared__" or node.parent is None:
         return None
-    around = node.parent
+    around: Node | None = node.parent
     while around is not None and around.type not in ("declaration", "field_declaration"):
         around = around.parent
     is_extern = around is not None and any(text_of(c) == "extern" for c in around.children)

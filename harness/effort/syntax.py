@@ -129,6 +129,39 @@ def macro_bodies(root: Node) -> Iterator[tuple[Node, tuple[Node, ...]]]:
         yield body, tuple(n for n in walk(tree) if 1 <= n.start_point[0] <= last)
 
 
+def tokens(root: Node) -> Iterator[Node]:
+    """The lexical tokens of a tree in source order, each a node whose first row is its own.
+
+    No comment and no docstring (a Python statement that is only a string); a string is one token,
+    whatever is in it. A preprocessor line's text, one leaf in the grammar, is taken apart with the
+    grammar too; its parts keep the row of the leaf.
+    """
+    left = [root]
+    while left:
+        node = left.pop()
+        if node.type in COMMENTS or node.is_missing or is_docstring(node):
+            continue
+        if node.type in STRINGS or node.child_count == 0:
+            if node.type == "preproc_arg":
+                yield from (node for _ in range(_tokens_of_text(text_of(node))))
+            elif text_of(node).strip():
+                yield node
+        else:
+            left += reversed(node.children)
+
+
+def is_docstring(node: Node) -> bool:
+    if node.type != "expression_statement" or node.named_child_count != 1:
+        return False
+    return node.child_count == 1 and node.children[0].type in ("string", "concatenated_string")
+
+
+@functools.lru_cache(maxsize=256)
+def _tokens_of_text(text: str) -> int:
+    code = "void f(){" + text.replace("\\\n", " ") + "\n;}"
+    return sum(1 for _ in tokens(_parser("cuda").parse(code.encode()).root_node)) - 7
+
+
 def _known_words(code: bytes, root: Node) -> bytes:
     """`__align__` becomes `alignas`, and what __has_include is asked about a name."""
     out = bytearray(code)
