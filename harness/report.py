@@ -10,10 +10,9 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import report_base, report_machine, report_ops, report_verdicts
+from harness import report_base, report_by_hand, report_machine, report_ops, report_verdicts
 from harness.explain.timed import facts_of
 from harness.registry import Registry
-from harness.report_by_hand import made
 from harness.report_figures import Pictures, pictures
 from harness.report_ladders import ladders
 from harness.report_map import MAX_LINES, WINNERS, SideMap, side_map, summary
@@ -104,19 +103,21 @@ def _asset(environment: Environment, name: str) -> Markup:
 
 
 def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
-    registry = Registry()
-    facts = facts_of(run)
+    registry, facts = Registry(), facts_of(run)
     room = report_ops.MAX_ROWS
     found = []
     for place, op in enumerate(run.rows["op"].drop_duplicates()):
         rows = run.rows[run.rows["op"] == op]
         lines, hidden = report_ops.table(run, op, sides, room)
         room -= len(lines)
-        shown, missing = sources(rows, op, registry)
+        anchor = f"op-{place + 1}"
+        table = report_by_hand.of_op(run, facts, str(op), registry)
+        linked = report_by_hand.wanted(table)
+        shown = sources(rows, op, registry, anchor, (facts.rows, facts.kernels), linked)
         found.append(
             Op(
                 str(op),
-                f"op-{place + 1}",
+                anchor,
                 report_ops.sentence(run, op, sides),
                 drawn.by_op.get(op, []),
                 lines,
@@ -125,8 +126,7 @@ def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
                 ladders(run, op),
                 report_ops.compiled(rows),
                 shown,
-                missing,
-                made(run, facts, str(op), f"op-{place + 1}", registry, shown),
+                None if table is None else report_by_hand.made(table, run, anchor, shown.anchors()),
             )
         )
     return found

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from harness.explain.by_hand import ByHand, Cell, by_hand
+from harness.explain.by_hand import ByHand, Cell, Rule, by_hand
 from harness.explain.by_hand_view import MOST_PLACES
 from harness.explain.reach import Named
-from harness.explain.timed import SIDES, Facts, TimedPair, timed_pair
+from harness.explain.timed import SIDES, Facts, timed_pair
 from harness.registry import Registry
 from harness.report_drawing import drawing
-from harness.report_sources import Source
 from harness.report_svg import svg
 from harness.report_text import cut
 from harness.results import Run
@@ -52,64 +51,47 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What the page says of one pair. targets: path:line -> id of the lines that are linked to."""
+    """What the page says of one pair."""
 
     case: str
     picture: Markup
     sides: list[str]
     lines: list[Line]
     notes: list[str]
-    targets: dict[str, str]
 
 
-def made(
-    run: Run, facts: Facts, op: str, anchor: str, registry: Registry, sources: Sequence[Source]
-) -> Made | None:
-    """Return the op's part, None where the run has no headline row of it.
-
-    Without any launch there is neither drawing nor table, only why.
-    """
+def of_op(run: Run, facts: Facts, op: str, registry: Registry) -> ByHand | None:
+    """Return the op's table, None where the run has no headline row of it."""
     pair = timed_pair(run, facts, op)
-    if pair is None:
-        return None
-    found = by_hand(registry, pair)
-    known = any(side.launches for side in pair.sides)
-    targets = _targets(found, anchor, sources) if known else {}
-    return Made(
-        f"{pair.case} {pair.dtype}",
-        _picture(pair, run, anchor) if known else Markup(""),
-        list(SIDES.values()),
-        [_line(found, n, targets) for n in range(len(found.lines))] if known else [],
-        list(found.notes),
-        targets,
+    return None if pair is None else by_hand(registry, pair)
+
+
+def wanted(table: ByHand | None) -> frozenset[str]:
+    """Return the lines of source that the table links to, as path:line."""
+    lines = () if table is None else table.lines
+    return frozenset(
+        _where(place) for _, cells in lines for cell in cells for place in cell.source[:MOST_PLACES]
     )
 
 
-def _picture(pair: TimedPair, run: Run, anchor: str) -> Markup:
-    return svg(drawing(pair, run.meta.get("gpu")), anchor)
+def made(table: ByHand, run: Run, anchor: str, anchors: Mapping[str, str]) -> Made:
+    """Return the op's part; anchor: the id of its section, anchors: path:line -> id of the lines
+    that the page shows. Without any launch there is neither drawing nor table, only why."""
+    pair = table.pair
+    known = any(side.launches for side in pair.sides)
+    drawn = svg(drawing(pair, run.meta.get("gpu")), anchor) if known else Markup("")
+    lines = [_line(rule, cells, anchors) for rule, cells in table.lines] if known else []
+    case = f"{pair.case} {pair.dtype}"
+    return Made(case, drawn, list(SIDES.values()), lines, list(table.notes))
 
 
-def _targets(found: ByHand, anchor: str, sources: Sequence[Source]) -> dict[str, str]:
-    """Ids of the lines that the table names in files that the page shows."""
-    side_of = {source.path: source.side.lower() for source in sources}
-    named = [
-        place
-        for _, cells in found.lines
-        for cell in cells
-        for place in cell.source[:MOST_PLACES]
-        if place.path in side_of
-    ]
-    return {_where(p): f"{anchor}-{side_of[p.path]}-{p.line}" for p in named}
+def _line(rule: Rule, cells: Sequence[Cell], anchors: Mapping[str, str]) -> Line:
+    return Line(rule.row, rule.about, [_verdict(cell, anchors) for cell in cells])
 
 
-def _line(found: ByHand, n: int, targets: dict[str, str]) -> Line:
-    rule, cells = found.lines[n]
-    return Line(rule.row, rule.about, [_verdict(cell, targets) for cell in cells])
-
-
-def _verdict(cell: Cell, targets: dict[str, str]) -> Verdict:
+def _verdict(cell: Cell, anchors: Mapping[str, str]) -> Verdict:
     places = [
-        Place(_where(p), _short(p.text), f"#{targets[_where(p)]}" if _where(p) in targets else "")
+        Place(_where(p), _short(p.text), f"#{anchors[_where(p)]}" if _where(p) in anchors else "")
         for p in cell.source[:MOST_PLACES]
     ]
     more = len(cell.source) - len(places)

@@ -159,7 +159,7 @@ def _sm(backend: str, launch: TimedLaunch, n_sms: int | None) -> Level | None:
     if launch.limiter:
         limits.append(f"limited by {' and '.join(launch.limiter.split('+'))}")
     if launch.occupancy is not None:
-        limits.append(f"{100 * launch.occupancy:.3g} % of its warps in use")
+        limits.append(f"occupancy {100 * launch.occupancy:.3g} %")
     if limits:
         text = ", ".join(limits)
         lines.append(f"{text[0].upper()}{text[1:]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,7 @@ from harness.report_by_hand import Made
 from harness.report_figures import Picture
 from harness.report_ladders import Ladder
 from harness.report_map import SideMap, case_names, op_sentence
-from harness.report_sources import Source
+from harness.report_sources import Sources
 from harness.report_text import UNKNOWN, cut, fixed, interval, number, short, time_us
 from harness.results import KEY, Run
 from harness.schema import FAILED
@@ -97,8 +97,7 @@ class Op:
     warnings: list[tuple[str, int, str]]
     ladders: list[Ladder]
     compiled: list[list[str]]
-    sources: list[Source]
-    missing_sources: list[str] = field(default_factory=list)
+    sources: Sources
     made: Made | None = None
 
 

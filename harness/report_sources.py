@@ -2,56 +2,215 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 from markupsafe import Markup
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import CppLexer, CudaLexer, PythonLexer
+from pygments.lexers import CudaLexer, PythonLexer
 
+from harness import report_compiled, report_concepts
+from harness.effort.concepts import Use
 from harness.machine import source_hash
 from harness.registry import Registry
+from harness.report_code import code_lines, split_lines
+from harness.report_concepts import Aspect, Place
 
 _MAX_BYTES = 200_000
-_SIDES = (("cuda", "CUDA", CudaLexer), ("triton", "Triton", PythonLexer))
-_WORD = {"cuda": "csrc", "triton": "triton_kernels"}
+_SIDES = {"cuda": "CUDA", "triton": "Triton"}
+_LEXERS = {"cuda": CudaLexer, "triton": PythonLexer}
+_FOLDERS = {"cuda": "csrc", "triton": "triton_kernels"}
+NO_TREES = (
+    "Concepts are not marked, and files shared with other ops not shown: tree-sitter is not "
+    'installed here. pip install "cuda-vs-triton[effort]", then write the report again.'
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of HTML, the letters of the aspects in it, and its anchor where a link goes to it."""
+
+    html: Markup
+    keys: str = ""
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a file; `before`: how many lines stand before it there."""
+
+    before: int
+    lines: list[Line]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file: the whole of it, or of a shared one the parts that the kernel reaches by name."""
+
+    path: str
+    n_lines: int
+    parts: list[Part]
+
+    @property
+    def n_shown(self) -> int:
+        return sum(len(part.lines) for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file, highlighted: a line of HTML a line of text, escaped by pygments."""
+    """One side: its files, its own first, their hash as in the rows, and what became of them."""
 
     side: str
-    path: str
     digest: str
-    lines: list[Markup]
+    files: list[File]
+    compiled: str
 
 
-def sources(rows: pd.DataFrame, op: str, registry: Registry) -> tuple[list[Source], list[str]]:
-    """Return (the op's sources, a line for each side whose source is not shown)."""
-    found: list[Source] = []
+@dataclass(frozen=True)
+class Sources:
+    """Both sides. missing: a line for each that is not shown. legend: a line an aspect that a side
+    names, `unnamed` the others; both empty where `unmarked` says why."""
+
+    found: list[Source] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    legend: list[Aspect] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+    unmarked: str = ""
+
+    def anchors(self) -> dict[str, str]:
+        """Return path:line -> id of every line that a link can go to."""
+        return {
+            f"{file.path}:{part.before + place}": line.anchor
+            for source in self.found
+            for file in source.files
+            for part in file.parts
+            for place, line in enumerate(part.lines, 1)
+            if line.anchor
+        }
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A file as read: its text, the (first, last) lines that are shown, the uses in these."""
+
+    path: str
+    text: str
+    stretches: Sequence[tuple[int, int]]
+    uses: Sequence[Use]
+
+
+def sources(
+    rows: pd.DataFrame,
+    op: str,
+    registry: Registry,
+    anchor: str,
+    facts: report_compiled.Facts,
+    wanted: Collection[str] = (),
+) -> Sources:
+    """Return the sources that the op's rows were made from; anchor: the id of its section. wanted:
+    further lines that links go to, as path:line."""
+    headline = rows[rows["variant"] == ""]  # a rung of a ladder has a file of its own
+    texts: dict[str, list[_Text]] = {}
+    digests: dict[str, str] = {}
     missing: list[str] = []
-    for backend, side, lexer in _SIDES:
-        hashes = {h for h in rows.loc[rows["backend"] == backend, "kernel_hash"] if h}
+    unmarked = ""
+    for side, name in _SIDES.items():
+        hashes = {h for h in headline.loc[headline["backend"] == side, "kernel_hash"] if h}
         if not hashes:
             continue
-        files = registry.kernel_files(op, backend) if op in registry.stems else []
+        files = registry.kernel_files(op, side) if op in registry.stems else []
         if not files:
-            missing.append(f"{side}: the source is not in this checkout.")
+            missing.append(f"{name}: the source is not in this checkout.")
         elif hashes != {source_hash(files)}:
-            missing.append(f"{side}: the source has changed since this run.")
+            missing.append(f"{name}: the source has changed since this run.")
         elif files[0].stat().st_size > _MAX_BYTES:
-            missing.append(f"{side}: {files[0].name} is too large to be shown here.")
+            missing.append(f"{name}: {files[0].name} is too large to be shown here.")
         else:
-            name = f"{_WORD[backend]}/{files[0].name}"
-            found.append(Source(side, name, hashes.pop(), _lines(files[0], lexer)))
-    return found, missing
+            digests[side] = hashes.pop()
+            try:
+                texts[side] = _texts(side, files)
+            except ImportError:
+                texts[side], unmarked = [_own(side, files[0])], NO_TREES
+    legend = [] if unmarked else _legend(texts, anchor)
+    linked = {place.anchor for line in legend for place in line.places()}
+    found = [
+        Source(
+            _SIDES[side],
+            digests[side],
+            [
+                _file(each, side, f"{anchor}-{side}{at}", linked, wanted)
+                for at, each in enumerate(of_side)
+            ],
+            report_compiled.sentence(headline[headline["backend"] == side], facts),
+        )
+        for side, of_side in texts.items()
+    ]
+    unnamed = report_concepts.unnamed(legend) if found and not unmarked else []
+    return Sources(found, missing, legend, unnamed, unmarked if found else "")
 
 
-def _lines(file: Path, lexer: type[CppLexer] | type[PythonLexer]) -> list[Markup]:
-    text = file.read_text(encoding="utf-8", errors="replace")
-    # A span never crosses a line here: pygments closes and opens it again at each line's end.
-    html = highlight(text, lexer(stripnl=False), HtmlFormatter(nowrap=True))
-    return [Markup(line) for line in html.rstrip("\n").split("\n")]
+def _own(side: str, file: Path) -> _Text:
+    text = _read(file)
+    return _Text(_path(side, file), text, [(1, _n_lines(text))], [])
+
+
+def _texts(side: str, files: Sequence[Path]) -> list[_Text]:
+    """The own file and what it reaches of shared ones, with their uses of concepts. Raises
+    ImportError where tree-sitter is not installed."""
+    from harness.report_reach import reached
+
+    own = _own(side, files[0])
+    found = [_Text(own.path, own.text, own.stretches, report_concepts.uses_of(own.text, side))]
+    for file, stretches in reached(side, files):
+        text = _read(file)
+        uses = [
+            use
+            for use in report_concepts.uses_of(text, side)
+            if any(first <= use.line <= last for first, last in stretches)
+        ]
+        found.append(_Text(_path(side, file), text, stretches, uses))
+    return found
+
+
+def _legend(texts: Mapping[str, Sequence[_Text]], anchor: str) -> list[Aspect]:
+    uses: dict[str, list[tuple[Use, Place]]] = {}
+    for side, of_side in texts.items():
+        uses[side] = []
+        for at, each in enumerate(of_side):
+            shared = Path(each.path).name if at else ""
+            uses[side] += [
+                (use, Place(shared, use.line, f"{anchor}-{side}{at}-{use.line}"))
+                for use in each.uses
+            ]
+    return report_concepts.legend(uses)
+
+
+def _file(each: _Text, side: str, anchor: str, linked: set[str], wanted: Collection[str]) -> File:
+    marks = report_concepts.marks(each.uses, side)
+    html = code_lines(each.text, _LEXERS[side](stripnl=False), marks)
+    keys = report_concepts.keys_of_lines(each.uses, side)
+
+    def line(number: int) -> Line:
+        target = f"{anchor}-{number}"
+        is_linked = target in linked or f"{each.path}:{number}" in wanted
+        return Line(html[number - 1], keys.get(number, ""), target if is_linked else "")
+
+    parts = [
+        Part(first - 1, [line(n) for n in range(first, min(last, len(html)) + 1)])
+        for first, last in each.stretches
+    ]
+    return File(each.path, len(html), parts)
+
+
+def _read(file: Path) -> str:
+    return "\n".join(split_lines(file.read_text(encoding="utf-8", errors="replace")))
+
+
+def _n_lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
+
+
+def _path(side: str, file: Path) -> str:
+    """From the folder of its side on: a path of this machine tells nothing."""
+    return f"{_FOLDERS[side]}/{'common/' if file.suffix == '.cuh' else ''}{file.name}"

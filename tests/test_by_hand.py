@@ -453,6 +453,12 @@ def test_sources_that_are_not_the_runs_are_no_evidence(root: Path) -> None:
     )
 
 
+def test_a_source_that_does_not_parse_costs_a_line(root: Path) -> None:
+    (root / "csrc" / "scale.cu").write_text(CUDA + "}}} int (")
+    problem = sources(root, "cuda").problem
+    assert problem.startswith("csrc/scale.cu, line ") and "does not parse" in problem
+
+
 @pytest.mark.parametrize(
     ("code", "n"),
     [
@@ -517,9 +523,10 @@ def test_the_softmax_of_the_reference() -> None:
 
 def test_the_page_links_the_lines_that_it_shows(tmp_path: Path) -> None:
     page = render(RUN, figures=[])
-    links = re.findall(r'<a href="#(op-\d+-(?:cuda|triton)-\d+)">([\w/.]+):(\d+)</a>', page)
-    assert len({anchor.rsplit("-", 2)[0] for anchor, _, _ in links}) > 15
-    assert {anchor.rsplit("-", 2)[1] for anchor, _, _ in links} == {"cuda", "triton"}
+    links = re.findall(r'<a href="#(op-\d+-(?:cuda|triton)\d+-\d+)">([\w/.]+):(\d+)</a>', page)
+    assert len({anchor.rsplit("-", 2)[0] for anchor, _, _ in links}) == len(OPS)
+    files = {path for _, path, _ in links}
+    assert {"csrc/softmax.cu", "csrc/common/merge.cuh", "triton_kernels/softmax.py"} <= files
     for anchor, _, line in links:
         assert anchor.endswith(f"-{line}")
         assert page.count(f'id="{anchor}"') == 1
@@ -582,7 +589,9 @@ def test_the_largest_case_of_the_first_dtype_is_shown(tmp_path: Path) -> None:
 def test_without_tree_sitter_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [m for m in sys.modules if m.startswith("tree_sitter")]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("harness.explain.units", "harness.effort.syntax", "harness.effort.recognise"):
+    reading = ["harness.explain.units"]
+    reading += [f"harness.effort.{name}" for name in ("syntax", "units", "names", "shapes")]
+    for name in reading:
         monkeypatch.delitem(sys.modules, name, raising=False)
     found = reference_table("softmax")
     (note,) = found.notes

@@ -49,10 +49,11 @@ class SourceUses:
 
 @dataclass(frozen=True)
 class Unit:
-    """A function or a type of a file: every name that occurs in it, and its uses of concepts."""
+    """A function, type or constant: the names that it defines, those that it means from outside,
+    and its places that name a concept."""
 
-    name: str
-    names: frozenset[str]
+    defines: frozenset[str]
+    means: frozenset[str]
     uses: tuple[Named, ...]
 
 
@@ -69,12 +70,16 @@ def source_uses(
     if row.get("kernel_hash") != source_hash(files):
         return SourceUses(problem="the source has changed since this run")
     try:
-        from .units import units_of
+        from .units import SyntaxNotReadError, units_of
     except ImportError as error:
         return SourceUses(problem=f"the source is not read: {error.name} is not installed")
     read = included(files) if side == "cuda" else files
     paths = {file: shown(file, files[0].parent) for file in read}
-    return reached_uses([u for f in read for u in units_of(f, side, paths[f])], op, side, kernels)
+    try:
+        units = [unit for file in read for unit in units_of(file, side, paths[file])]
+    except SyntaxNotReadError as error:
+        return SourceUses(problem=str(error))
+    return reached_uses(units, op, side, kernels)
 
 
 def reached_uses(units: Sequence[Unit], op: str, side: str, kernels: Sequence[str]) -> SourceUses:
@@ -87,7 +92,7 @@ def reached_uses(units: Sequence[Unit], op: str, side: str, kernels: Sequence[st
     # The functions that name the kernels, and in these the lines that do; all of the launcher's
     # where none does, as with a kernel that is passed on to who launches it.
     ours = set(kernels)
-    near = [use for unit in host if unit.names & ours for use in unit.uses]
+    near = [use for unit in host if unit.means & ours for use in unit.uses]
     closer = [use for use in launches if use in near]
     named = [use for use in closer if ours & set(re.findall(r"\w+", use.whole))]
     found = [use for unit in device for use in unit.uses]
@@ -101,13 +106,15 @@ def _reached(units: Iterable[Unit], names: Iterable[str]) -> list[Unit]:
     """Units of those names and, over and over, of names that these hold; nearest first."""
     by_name: dict[str, list[Unit]] = {}
     for unit in units:
-        by_name.setdefault(unit.name, []).append(unit)
+        for name in unit.defines:
+            by_name.setdefault(name, []).append(unit)
     wanted = list(dict.fromkeys(names))
     found: list[Unit] = []
     for name in wanted:  # it grows meanwhile
         for unit in by_name.get(name, ()):
-            found.append(unit)
-            wanted += [n for n in sorted(unit.names) if n in by_name and n not in wanted]
+            if unit not in found:
+                found.append(unit)
+            wanted += [n for n in sorted(unit.means) if n in by_name and n not in wanted]
     return found
 
 
