@@ -136,12 +136,12 @@ $(VENV)/bin/python:
 # CVT_SKIP_CUDA: this step brings the dependencies; the extension is built in place, afterwards.
 $(VENV)/.stamp-read: pyproject.toml | $(VENV)/bin/python
 	@if [ -e $(VENV)/.stamp-bench ] && [ ! pyproject.toml -nt $(VENV)/.stamp-bench ]; then :; else \
-	  echo 'installing what reads results into $(VENV)'; CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[report]'; fi
+	  echo 'installing what reads results into $(VENV)'; CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[report,effort]'; fi
 	@touch $@
 
 $(VENV)/.stamp-bench: pyproject.toml | $(VENV)/bin/python
 	@echo 'installing torch, triton and the rest into $(VENV) (a few minutes, once)'
-	@CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[bench,report]' || \
+	@CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[bench,report,effort]' || \
 	  { echo 'no package index here? `make PYTHON=python3 ...` uses an interpreter that has torch' >&2; exit 1; }
 	@if $(PY) -m harness.preflight --needs-nvcc >/dev/null 2>&1; then \
 	  cuda=$$($(PY) -c 'import torch; print(torch.version.cuda)'); \
