@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
@@ -100,6 +100,10 @@ class _Text:
     uses: Sequence[Use]
 
 
+class _UnreadError(Exception):
+    """A source whose tree cannot be made, in one line."""
+
+
 def sources(
     rows: pd.DataFrame,
     op: str,
@@ -129,9 +133,13 @@ def sources(
         else:
             digests[side] = hashes.pop()
             try:
-                texts[side] = _texts(side, files)
+                texts[side] = _texts(registry, op, side, files)
             except ImportError:
                 texts[side], unmarked = [_own(side, files[0])], NO_TREES
+            except _UnreadError as error:
+                texts[side], unmarked = [_own(side, files[0])], f"Concepts are not marked: {error}."
+    if unmarked:  # half a legend would say of one side what it does not know
+        texts = {side: [replace(of_side[0], uses=[])] for side, of_side in texts.items()}
     legend = [] if unmarked else _legend(texts, anchor)
     linked = {place.anchor for line in legend for place in line.places()}
     found = [
@@ -155,22 +163,43 @@ def _own(side: str, file: Path) -> _Text:
     return _Text(_path(side, file), text, [(1, _n_lines(text))], [])
 
 
-def _texts(side: str, files: Sequence[Path]) -> list[_Text]:
-    """The own file and what it reaches of shared ones, with their uses of concepts. Raises
-    ImportError where tree-sitter is not installed."""
-    from harness.report_reach import reached
+def _texts(registry: Registry, op: str, side: str, files: Sequence[Path]) -> list[_Text]:
+    """The own file and what it reaches of shared ones, with their uses of concepts: of the same
+    units as effort counts. Raises ImportError where tree-sitter is not installed and
+    _UnreadError for a source that does not parse."""
+    from harness.effort.closure import MissingSideError, reached
 
+    try:
+        found = reached(registry, op, side)
+    except MissingSideError as error:
+        raise _UnreadError(str(error)) from None
+    units = (*found.device, *found.host, *found.shared_device, *found.shared_host)
     own = _own(side, files[0])
-    found = [_Text(own.path, own.text, own.stretches, report_concepts.uses_of(own.text, side))]
-    for file, stretches in reached(side, files):
+    texts = [_Text(own.path, own.text, own.stretches, report_concepts.uses_of(own.text, side))]
+    for file in files[1:]:
         text = _read(file)
-        uses = [
-            use
-            for use in report_concepts.uses_of(text, side)
-            if any(first <= use.line <= last for first, last in stretches)
-        ]
-        found.append(_Text(_path(side, file), text, stretches, uses))
-    return found
+        lines = [(min(u.lines), max(u.lines)) for u in units if u.file == file and u.lines]
+        if lines:
+            uses = [use for unit in units if unit.file == file for use in unit.concepts]
+            uses.sort(key=lambda use: (use.line, use.column))
+            texts.append(_Text(_path(side, file), text, _stretches(lines, text, side), uses))
+    return texts
+
+
+def _stretches(found: Sequence[tuple[int, int]], text: str, side: str) -> list[tuple[int, int]]:
+    """Lines of definitions, each with the comment right above it, in order; those with two lines
+    between them at most are one stretch."""
+    comment = "//" if side == "cuda" else "#"
+    lines = text.split("\n")
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(found):
+        while first > 1 and lines[first - 2].lstrip().startswith(comment):
+            first -= 1
+        if joined and first <= joined[-1][1] + 3:
+            before = joined.pop()
+            first, last = before[0], max(last, before[1])
+        joined.append((first, last))
+    return joined
 
 
 def _legend(texts: Mapping[str, Sequence[_Text]], anchor: str) -> list[Aspect]:

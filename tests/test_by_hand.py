@@ -341,7 +341,7 @@ struct Tile {
   __device__ int slot(int row, int chunk) { return row * 8 + (chunk ^ (row & 7)); }
 };
 __device__ float twice(float v) {
-  __shared__ float s_tile[64];
+  __shared__ __align__(16) float s_tile[64];
   return s_tile[Tile().slot(1, 2)] + v;
 }
 """
@@ -422,7 +422,7 @@ def test_only_what_the_kernel_reaches_is_evidence_in_cuda(root: Path) -> None:
     launches = {line for path, line, concept in found if concept == "cuda.launch"}
     assert launches == {line_of(CUDA, "scale_kernel<float, 4>")}
     concepts_found = {concept for _, _, concept in found}
-    assert not concepts_found & {"cuda.block_barrier", "cuda.shuffle"}
+    assert not concepts_found & {"cuda.block_barrier", "cuda.shuffle", "cuda.alignment"}
     other = places(sources(root, "cuda", "other_kernel"))
     assert "cuda.block_barrier" in {concept for _, _, concept in other}
 

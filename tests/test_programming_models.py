@@ -85,6 +85,26 @@ def test_each_cell_quotes_a_line_or_says_why_there_is_none(concept):
         assert all(quote.path.startswith(homes) for quote in quoted), cell
 
 
+def test_what_a_side_does_not_name_is_not_in_its_trees():
+    pytest.importorskip("tree_sitter_cuda", reason="the [effort] extra is not installed")
+    from harness.effort.concepts import concepts, uses
+
+    def named(side: str, *files: str) -> set[str]:
+        aspect = {concept.id: concept.aspect for concept in concepts(side)}
+        texts = [(REPOSITORY / file).read_text() for file in files]
+        return {aspect[use.concept] for text in texts for use in uses(text, side)}
+
+    compilers = {"shared memory", "barrier", "inline assembly"}
+    own = [f"triton_kernels/{stem}.py" for stem in ("vector_add", "_stream", "softmax")]
+    triton = named("triton", *own, "triton_kernels/matmul_bias_relu.py")
+    cuda = named("cuda", "csrc/matmul_bias_relu.cu", "csrc/common/mma.cuh", "csrc/common/merge.cuh")
+    assert not compilers & triton and compilers <= cuda
+    wanted = {"program index", "element index", "boundary", "global access", "vector width"}
+    assert wanted | {"pipelining", "matrix unit", "reduction", "threads", "mapping"} <= triton
+    # The one barrier that the page speaks of.
+    assert "barrier" in named("triton", "triton_kernels/_row_exchange.py")
+
+
 def test_every_quote_stands_where_the_page_says():
     found = doc_quotes.problems(PAGE)
     assert not found, "\n".join(found)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pygments.lexers import CudaLexer, PythonLexer
 
-from harness import report_compiled, report_concepts, report_reach
+from harness import report_compiled, report_concepts
 from harness.effort.concepts import ASPECTS, concepts
 from harness.explain.book import row_key
 from harness.machine import source_hash
@@ -290,22 +290,15 @@ def test_of_shared_files_only_what_is_reached_is_shown_with_its_own_numbers(regi
             assert shared.path == "csrc/common/help.cuh"
 
 
-def test_reach_follows_macros_and_types_and_stops_at_names_of_its_own(tmp_path):
-    (tmp_path / "own.cu").write_text(
-        '#include "common/a.cuh"\nint hidden() { return 1; }\nint f() { return USE(hidden()); }\n'
-    )
-    (tmp_path / "a.cuh").write_text(
-        '#include "common/b.cuh"\n#define USE(x) outer(x)\nint hidden() { return 2; }\n'
-    )
-    (tmp_path / "b.cuh").write_text(
-        "namespace n {\ntemplate <typename T>\nstruct Box {\n  T v;\n};\n"
-        "enum Kind { kOne, kTwo };\n\n\n\n"
-        "template <typename T>\nBox<T> outer(T v) { return {v}; }\n\n\n\n"
-        "int never() { return kTwo; }\n}\n"
-    )
-    files = [tmp_path / name for name in ("own.cu", "a.cuh", "b.cuh")]
-    found = {path.name: stretches for path, stretches in report_reach.reached("cuda", files)}
-    assert found == {"a.cuh": [(2, 2)], "b.cuh": [(2, 5), (10, 11)]}
+def test_a_source_that_does_not_parse_is_plain_and_nothing_is_said_of_either_side(
+    registry, tmp_path
+):
+    (tmp_path / "csrc" / "pair.cu").write_text("__global__ void f( {{{ blockIdx.x;\n")
+    found = shown(registry)
+    assert found.unmarked.startswith("Concepts are not marked: ") and "pair.cu" in found.unmarked
+    assert found.legend == found.unnamed == [] and len(found.found) == 2
+    lines = [line for s in found.found for f in s.files for part in f.parts for line in part.lines]
+    assert lines and not any(line.keys or "<mark" in line.html for line in lines)
 
 
 def test_a_rung_of_a_ladder_is_no_change_of_the_source(registry):
@@ -330,8 +323,8 @@ def test_hostile_source_text_stays_text(registry, tmp_path):
 
 def without_tree_sitter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tree_sitter", None)
-    for name in ("effort.syntax", "effort.shapes", "effort.recognise", "report_reach"):
-        monkeypatch.delitem(sys.modules, f"harness.{name}", raising=False)
+    for name in ("syntax", "shapes", "recognise", "names", "units", "closure", "counts"):
+        monkeypatch.delitem(sys.modules, f"harness.effort.{name}", raising=False)
 
 
 def test_without_tree_sitter_the_sources_are_plain_and_a_line_says_so(

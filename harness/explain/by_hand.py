@@ -238,13 +238,15 @@ def _by_source(
 def _of(
     uses: SourceUses, concepts: Mapping[str, str], opcodes: set[str] | None
 ) -> tuple[Named, ...]:
-    """Places of these concepts, a line each, those of the first concept first; where the opcodes
-    are known, only of concepts that left theirs."""
-    kept: dict[tuple[str, int], Named] = {}
-    for concept, trace in concepts.items():
-        if trace and opcodes is not None and not any(re.fullmatch(trace, o) for o in opcodes):
-            continue
-        for place in uses.device + uses.host:
-            if place.concept == concept:
-                kept.setdefault((place.path, place.line), place)
-    return tuple(kept.values())
+    """Places of these concepts, nearest to the kernel first, a line each, which stands for the
+    first of its concepts; where the opcodes are known, only of concepts that left theirs."""
+    left = [
+        concept
+        for concept, trace in concepts.items()
+        if not trace or opcodes is None or any(re.fullmatch(trace, o) for o in opcodes)
+    ]
+    lines: dict[tuple[str, int], list[Named]] = {}
+    for place in uses.device + uses.host:
+        if place.concept in left:
+            lines.setdefault((place.path, place.line), []).append(place)
+    return tuple(min(found, key=lambda p: left.index(p.concept)) for found in lines.values())

@@ -29,7 +29,12 @@ def _units(file: Path, text: str, side: str, path: str) -> tuple[Unit, ...]:
     swizzled = list(swizzles(parse(side, text))) if side == "cuda" else []
     found = []
     for unit in effort_units.read_text(file, text, side, path).units:
-        uses = [(u.line, u.text, u.concept) for u in unit.concepts]
+        uses = [
+            (use.line, use.text, use.concept)
+            for use in unit.concepts
+            # How shared memory is aligned says nothing of accesses to global memory.
+            if use.concept != "cuda.alignment" or "__shared__" not in lines[use.line - 1]
+        ]
         uses += [(n, words, SWIZZLE) for n, words in swizzled if n in unit.lines]
         named = (Named(path, n, " ".join(t.split()), c, lines[n - 1]) for n, t, c in uses)
         found.append(Unit(unit.names, unit.uses, tuple(named)))
