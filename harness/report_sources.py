@@ -99,6 +99,10 @@ class _Text:
     stretches: Sequence[tuple[int, int]]
     uses: Sequence[Use]
 
+    @property
+    def n_shown(self) -> int:
+        return sum(last - first + 1 for first, last in self.stretches)
+
 
 class _UnreadError(Exception):
     """A source whose tree cannot be made, in one line."""
@@ -183,7 +187,8 @@ def _texts(registry: Registry, op: str, side: str, files: Sequence[Path]) -> lis
             uses = [use for unit in units if unit.file == file for use in unit.concepts]
             uses.sort(key=lambda use: (use.line, use.column))
             texts.append(_Text(_path(side, file), text, _stretches(lines, text, side), uses))
-    return texts
+    # What holds most of the kernel first, so that both sides' main helpers stand side by side.
+    return [texts[0], *sorted(texts[1:], key=lambda each: -each.n_shown)]
 
 
 def _stretches(found: Sequence[tuple[int, int]], text: str, side: str) -> list[tuple[int, int]]:
