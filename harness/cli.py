@@ -79,7 +79,19 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-_OURS_TO_NAME = ("matplotlib", "numpy", "pandas", "rich", "scipy", "torch", "triton")
+_OURS_TO_NAME = (
+    "lizard",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "rich",
+    "scipy",
+    "torch",
+    "tree_sitter",
+    "tree_sitter_cuda",
+    "tree_sitter_python",
+    "triton",
+)
 
 # By name: importing their modules here would cost every --help their imports.
 _ONE_LINE_ERRORS = (
@@ -171,6 +183,14 @@ def _parser() -> argparse.ArgumentParser:
             "explain",
             "what the compilers made of both sides: registers, spills, occupancy, instructions; "
             "needs no GPU",
+        )
+    )
+    _add_effort(
+        add(
+            "effort",
+            "effort",
+            "what both sides cost to write: tokens, lines, control flow, hardware concepts. Exit "
+            "code: 0, 1 a source does not parse, 2 wrong usage",
         )
     )
     plot = add("plot", "plot", "draw a run's figures from its files")
@@ -278,6 +298,20 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
         help="two files of --json or two runs' facts.json; exit code 1 when they differ",
     )
     other.add_argument("--ncu", type=Path, metavar="CSV", help="counters that ncu --csv wrote")
+
+
+def _add_effort(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ops", nargs="*", metavar="OP", help="an op's stem (default all)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the counts; - is stdout")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
+    parser.add_argument(
+        "--compile-cost",
+        action="store_true",
+        help="time the extension's build, in a copy, and Triton's compile, cold and warm",
+    )
+    parser.add_argument(
+        "--kernels", action="append", type=Path, default=[], metavar="DIR", help="another root"
+    )
 
 
 def _arch(text: str) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "compare",
     "crosscheck",
     "doctor",
+    "effort",
     "explain",
     "export",
     "list_cases",
@@ -171,6 +172,12 @@ def explain(options: argparse.Namespace) -> int:
     from .explain.command import explain as show_facts
 
     return show_facts(options)
+
+
+def effort(options: argparse.Namespace) -> int:
+    from .effort.command import effort as show_effort
+
+    return show_effort(options)
 
 
 def sanitize(options: argparse.Namespace) -> int:
