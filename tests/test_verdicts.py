@@ -508,6 +508,19 @@ def test_the_page_counts_as_its_list_does_and_every_link_arrives(reference: Run)
     assert text.index('id="gaps"') < text.index('id="map"')
 
 
+@pytest.mark.parametrize("room", [0, 5])
+def test_no_link_of_a_page_that_is_cut_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    many = [row(n, s, us) for n in range(1, 9) for s, us in (("cuda", 10.0), ("triton", 12.5))]
+    run = write(tmp_path, many, monkeypatch)
+    monkeypatch.setattr(report_ops, "MAX_ROWS", room)
+    text = render(run)
+    ids = set(re.findall(r' id="([^"]+)"', text))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= ids
+    assert ">4 more</a>" in text and "further cases are not shown" in text
+
+
 def test_the_evidence_is_what_docs_and_reference_record(reference: Run) -> None:
     """No figure of the evidence is typed from nowhere, and none is of other kernels."""
     facts = (REPOSITORY / "docs" / "facts.md").read_text()
