@@ -12,6 +12,8 @@ from markupsafe import Markup
 
 from harness import report_base, report_machine, report_ops
 from harness.registry import Registry
+from harness.report_effort import method as effort_method
+from harness.report_effort import written
 from harness.report_figures import Pictures, pictures
 from harness.report_ladders import ladders
 from harness.report_map import MAX_LINES, WINNERS, SideMap, side_map, summary
@@ -76,6 +78,7 @@ def render(run: Run, base: Run | None = None, figures: Sequence[Path] | None = N
         drift=report_machine.drift(run),
         failures=report_machine.failures(run),
         files=report_machine.files(run),
+        effort_method=effort_method(),
     )
 
 
@@ -121,6 +124,7 @@ def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
                 report_ops.compiled(rows),
                 shown,
                 missing,
+                written(rows, str(op), registry),
             )
         )
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.report_effort import Written
 from harness.report_figures import Picture
 from harness.report_ladders import Ladder
 from harness.report_map import SideMap, case_names, op_sentence
@@ -94,6 +95,7 @@ class Op:
     compiled: list[list[str]]
     sources: list[Source]
     missing_sources: list[str] = field(default_factory=list)
+    written: Written = field(default_factory=Written)
 
 
 COMPILED = ("registers", "spill_bytes", "shared_bytes", "kernel_symbol")
