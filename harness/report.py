@@ -13,6 +13,8 @@ from markupsafe import Markup
 from harness import report_base, report_by_hand, report_machine, report_ops, report_verdicts
 from harness.explain.timed import facts_of
 from harness.registry import Registry
+from harness.report_effort import method as effort_method
+from harness.report_effort import written
 from harness.report_figures import Pictures, pictures
 from harness.report_ladders import ladders
 from harness.report_map import MAX_LINES, WINNERS, SideMap, side_map, summary
@@ -79,6 +81,7 @@ def render(run: Run, base: Run | None = None, figures: Sequence[Path] | None = N
         drift=report_machine.drift(run),
         failures=report_machine.failures(run),
         files=report_machine.files(run),
+        effort_method=effort_method(),
     )
 
 
@@ -127,6 +130,7 @@ def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
                 report_ops.compiled(rows),
                 shown,
                 None if table is None else report_by_hand.made(table, run, anchor, shown.anchors()),
+                written(rows, str(op), registry),
             )
         )
     return found

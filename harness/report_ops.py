@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from harness.report_by_hand import Made
+from harness.report_effort import Written
 from harness.report_figures import Picture
 from harness.report_ladders import Ladder
 from harness.report_map import SideMap, case_names, op_sentence
@@ -99,6 +100,7 @@ class Op:
     compiled: list[list[str]]
     sources: Sources
     made: Made | None = None
+    written: Written = field(default_factory=Written)
 
 
 COMPILED = ("registers", "spill_bytes", "shared_bytes", "kernel_symbol")

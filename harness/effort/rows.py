@@ -53,10 +53,13 @@ class Cell:
     def ratio(self) -> float | None:
         return self.cuda / self.triton if self.cuda and self.triton else None
 
+    def sides(self) -> str:
+        """Both numbers; a side that has none is –."""
+        return " / ".join("–" if v is None else f"{v:.0f}" for v in (self.cuda, self.triton))
+
     def words(self) -> str:
         """Both numbers and CUDA / Triton."""
-        sides = " / ".join("–" if v is None else f"{v:.0f}" for v in (self.cuda, self.triton))
-        return sides if self.ratio is None else f"{sides} = {self.ratio:.2f}"
+        return self.sides() if self.ratio is None else f"{self.sides()} = {self.ratio:.2f}"
 
 
 def measure(counts: Counts | None, name: str) -> float | None:
