@@ -10,7 +10,14 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import report_base, report_by_hand, report_machine, report_ops, report_verdicts
+from harness import (
+    pair_table,
+    report_base,
+    report_by_hand,
+    report_machine,
+    report_ops,
+    report_verdicts,
+)
 from harness.explain.timed import facts_of
 from harness.registry import Registry
 from harness.report_effort import method as effort_method
@@ -68,7 +75,7 @@ def render(run: Run, base: Run | None = None, figures: Sequence[Path] | None = N
         ops=_ops(run, sides, drawn),
         columns=report_ops.COLUMNS,
         verdicts=report_verdicts.verdicts(run, sides),
-        verdict_columns=report_verdicts.COLUMNS,
+        verdict_columns=pair_table.COLUMNS,
         overall=drawn.by_op.get("", []),
         undrawn=drawn.missing,
         base=compared,
