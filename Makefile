@@ -38,7 +38,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --require-virtualenv
 EXT_SOURCES := setup.py $(wildcard csrc/* csrc/*/* csrc/*/*/*)
 README_RUN := $(firstword $(RUN) $(wildcard results/*/reference))
 
-.PHONY: help bench test test-gpu check sanitize explain compare plots report readme tune doctor lint build ext clean
+.PHONY: help bench test test-gpu check sanitize explain effort compare plots report readme tune doctor lint build ext clean
 
 help: ## list the targets
 	@printf 'usage: make TARGET [PYTHON=python3]   (with PYTHON: that interpreter as it is, offline)\n\n'
@@ -61,6 +61,9 @@ sanitize: $(RUN_DEPS) ext ## run compute-sanitizer over both sides of every op: 
 
 explain: $(RUN_DEPS) ext ## show what the compilers made of both sides, no GPU needed: ARGS='softmax --arch 80'
 	$(PY) -m harness explain $(ARGS)
+
+effort: $(READ_DEPS) ## count what both sides cost to write: ARGS='softmax'
+	$(PY) -m harness effort $(ARGS)
 
 compare: $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=results/...
 	@test -n '$(BASE)$(findstring --base,$(ARGS))' || { echo 'usage: make compare BASE=results/... NEW=results/...' >&2; exit 2; }
@@ -136,12 +139,12 @@ $(VENV)/bin/python:
 # CVT_SKIP_CUDA: this step brings the dependencies; the extension is built in place, afterwards.
 $(VENV)/.stamp-read: pyproject.toml | $(VENV)/bin/python
 	@if [ -e $(VENV)/.stamp-bench ] && [ ! pyproject.toml -nt $(VENV)/.stamp-bench ]; then :; else \
-	  echo 'installing what reads results into $(VENV)'; CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[report,effort]'; fi
+	  echo 'installing what reads results into $(VENV)'; CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[effort,report]'; fi
 	@touch $@
 
 $(VENV)/.stamp-bench: pyproject.toml | $(VENV)/bin/python
 	@echo 'installing torch, triton and the rest into $(VENV) (a few minutes, once)'
-	@CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[bench,report,effort]' || \
+	@CVT_SKIP_CUDA=1 $(PIP) install -q -e '.[bench,effort,report]' || \
 	  { echo 'no package index here? `make PYTHON=python3 ...` uses an interpreter that has torch' >&2; exit 1; }
 	@if $(PY) -m harness.preflight --needs-nvcc >/dev/null 2>&1; then \
 	  cuda=$$($(PY) -c 'import torch; print(torch.version.cuda)'); \

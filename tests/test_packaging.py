@@ -70,6 +70,7 @@ def test_wheel_holds_every_module_the_specs_and_the_licence(wheel_names):
     expected |= {
         path.relative_to(ROOT).as_posix() for path in (ROOT / "harness/tuned").glob("*/*.json")
     }
+    expected.add("harness/effort/concepts.json")
     assert expected <= set(wheel_names)
     assert any(name.endswith("LICENSE") for name in wheel_names)
 
