@@ -19,7 +19,7 @@ from ..run_repair import write_atomically
 from . import closure, compile_cost, concepts, rows
 from .counts import Effort, effort_of, versions
 
-_WIDE = 150  # columns of a table that goes to no terminal
+_WIDE = 170  # columns of a table that goes to no terminal
 
 
 def effort(options: argparse.Namespace) -> int:
@@ -82,7 +82,9 @@ def table(pairs: Sequence[tuple[Effort, Effort]]) -> Table:
     for cuda, triton in pairs:
         for at, (scope, words) in enumerate(rows.SCOPES):
             texts = [cell.words() for cell in rows.cells(cuda, triton, scope)]
-            found.add_row(cuda.op if at == 0 else "", words, *texts, end_section=scope == "shared")
+            found.add_row(
+                cuda.op if at == 0 else "", words, *texts, end_section=scope == rows.SCOPES[-1][0]
+            )
     return found
 
 

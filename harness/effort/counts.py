@@ -87,6 +87,18 @@ class Effort:
             return None
         return self.device + self.host
 
+    @property
+    def device_whole(self) -> Counts | None:
+        """The op's device code and what it reaches of others'."""
+        if self.device is None or self.shared_device is None:
+            return None
+        return self.device + self.shared_device
+
+    @property
+    def whole(self) -> Counts | None:
+        """All that the op reaches but the build."""
+        return None if self.own is None or self.shared is None else self.own + self.shared
+
 
 def versions() -> dict[str, str]:
     return {tool: metadata.version(tool) for tool in TOOLS}

@@ -15,7 +15,13 @@ from .counts import Counts, Effort, versions
 MEASURES = ("tokens", "lines", "ccn", "halstead_volume", "concepts", "concept_uses")
 TITLES = ("Tokens", "Lines", "CCN", "Volume", "Concepts", "Uses")
 # (attribute of Effort, in words)
-SCOPES = (("device", "device"), ("host", "host glue"), ("shared", "shared"))
+SCOPES = (
+    ("device", "device"),
+    ("host", "host glue"),
+    ("shared_device", "shared device"),
+    ("shared_host", "shared host"),
+    ("whole", "all of these"),
+)
 ALL_SCOPES = ("device", "host", "shared_device", "shared_host", "build")
 
 RULES = (
@@ -24,7 +30,7 @@ RULES = (
     "kernels.h and of the bindings. Build: setup.py for CUDA, nothing for Triton.",
     "Everything in the op's own file counts, and of the files that it includes or imports the "
     "functions, types and constants that it reaches by name. What more than one op reaches is "
-    "shared and listed apart, whole for each op.",
+    "shared and listed apart, whole for each op: where a kernel is in shared code, compare all.",
     "Tokens: words, numbers and signs; a string is one, also one that holds PTX; comments, "
     "docstrings, includes, imports and namespaces are none. Lines: those that hold a token, as "
     "formatted here (clang-format, ruff format, 100 columns).",
@@ -81,20 +87,13 @@ def tuning_words(effort: Effort) -> str:
     return f"{effort.knobs} / {effort.configurations}"
 
 
-def total(effort: Effort) -> Counts | None:
-    """The op's own code and what it shares with others."""
-    own = effort.own
-    return None if own is None or effort.shared is None else own + effort.shared
-
-
 def summary(pairs: Sequence[tuple[Effort, Effort]]) -> str:
     """Ratios of tokens over the pairs that have both sides; "" where none has."""
 
     def ratios(of: str) -> list[float]:
         found = []
         for pair in pairs:
-            sides = (total(e) if of == "total" else getattr(e, of) for e in pair)
-            ratio = Cell(*(measure(side, "tokens") for side in sides)).ratio
+            ratio = Cell(*(measure(getattr(e, of), "tokens") for e in pair)).ratio
             if ratio is not None:
                 found.append(ratio)
         return found
@@ -102,8 +101,9 @@ def summary(pairs: Sequence[tuple[Effort, Effort]]) -> str:
     parts = []
     for of, words in (
         ("device", "device code"),
+        ("device_whole", "device code with its shared helpers"),
         ("own", "device code and host glue"),
-        ("total", "these with the shared helpers"),
+        ("whole", "these with all shared helpers"),
     ):
         if found := ratios(of):
             parts.append(
