@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from harness import compilers
 from harness.explain import (
+    cubin,
     diff,
     driver,
     elf,
@@ -19,6 +23,7 @@ from harness.explain import (
     ptx,
     run_view,
     sass,
+    store,
     tools,
     triton_api,
     view,
@@ -500,3 +505,42 @@ def test_a_launch_finds_its_own_triton_kernel_among_others(monkeypatch):
     assert [launch.options.get("arch") for launch in found] == ["90a", None, "90a"]
     assert found[0].hash != found[2].hash
     assert found[1].hash == ""
+
+
+def test_what_a_killed_tool_left_out_is_asked_again(tmp_path, monkeypatch):
+    """A Ctrl-C once left a kernel without registers in the cache, for good."""
+    monkeypatch.setenv("CVT_EXPLAIN_CACHE", str(tmp_path))
+    monkeypatch.setattr(cubin.tools, "find", lambda name: f"/bin/{name}")
+    answers = [
+        {"registers": None, "instructions": None},
+        {"registers": 32, "instructions": {"source": "ptx"}},
+        {"registers": 32, "instructions": {"source": "sass"}},
+    ]
+    told = iter(answers)
+    seen = [store.remember("k", ["p"], lambda: next(told), cubin.is_whole) for _ in range(4)]
+    assert seen == [*answers, answers[-1]]
+
+
+def test_a_damaged_extension_is_no_table(tmp_path):
+    broken = tmp_path / "_cuda.so"
+    broken.write_bytes(b"\x7fELF" + bytes(100))
+    if not extension.tools.find("cuobjdump"):
+        pytest.skip("no cuobjdump on this machine")
+    with pytest.raises(ExplainError, match=r"_cuda\.so: cuobjdump finds no GPU code in it"):
+        extension.contents(broken)
+
+
+def test_the_extension_of_another_checkout_is_not_taken(tmp_path, monkeypatch):
+    elsewhere = importlib.machinery.ModuleSpec("harness._cuda", None, origin=str(tmp_path / "a.so"))
+    monkeypatch.setattr(extension.importlib.util, "find_spec", lambda name: elsewhere)
+    with pytest.raises(ExplainError, match="another checkout's"):
+        extension.binary()
+
+
+def test_a_cache_that_is_a_file_is_one_line(tmp_path, monkeypatch):
+    if compilers.find_nvcc(os.environ) is None:
+        pytest.skip("no nvcc on this machine")
+    monkeypatch.setenv("CVT_EXPLAIN_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExplainError, match="set CVT_EXPLAIN_CACHE to one"):
+        nvcc.compile_source(nvcc.sources()[0], "80")

@@ -33,7 +33,8 @@ def explain(options: argparse.Namespace) -> int:
     sides = (options.side,) if options.side else SIDES
     gpu, n_sms = gpu_here()
     arch = options.arch or gpu or DEFAULT_ARCH
-    found = collect(registry, options.ops or registry.stems, arch, sides)
+    ops = list(dict.fromkeys(options.ops)) or registry.stems
+    found = collect(registry, ops, arch, sides)
     found.n_sms = n_sms if found.arch == gpu else 0
     everything = found.variants
     found.variants = matching(everything, options.variant)

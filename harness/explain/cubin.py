@@ -6,9 +6,10 @@ import functools
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from . import elf, sass, tools
 from .facts import Instructions, KernelFacts
@@ -86,6 +87,15 @@ def read_all(
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         read_one = functools.partial(read, arch=arch, side=side, stems=stems)
         return [kernel for kernels in pool.map(read_one, cubins) for kernel in kernels]
+
+
+def is_whole(facts: Mapping[str, Any]) -> bool:
+    """Whether each tool that is here has told its part of a kernel's facts, as JSON: one that was
+    killed or failed is asked again the next time."""
+    cuobjdump, nvdisasm = tools.find("cuobjdump"), tools.find("nvdisasm")
+    told = facts["registers"] is not None or not cuobjdump
+    instructions = facts["instructions"] or {}
+    return told and (instructions.get("source") == "sass" or not (cuobjdump or nvdisasm))
 
 
 def _by_tools(cubin: bytes) -> tuple[dict[str, tuple[int, int, int]], dict[str, Instructions]]:

@@ -53,7 +53,7 @@ def fat_binaries(binary: bytes) -> Iterator[bytes]:
     data, at = (section.data if section else b""), 0
     while at + _FAT_HEADER.size <= len(data):
         magic, _, header_size, size = _FAT_HEADER.unpack_from(data, at)
-        if magic != _FAT_MAGIC:
+        if magic != _FAT_MAGIC or header_size < _FAT_HEADER.size:
             raise ExplainError(f"no fat binary at byte {at} of {_FAT_SECTION}: {magic:#x}; rebuild")
         yield data[at : at + header_size + size]
         at += -(-(header_size + size) // _FAT_ALIGNMENT) * _FAT_ALIGNMENT

@@ -13,6 +13,8 @@ from pathlib import Path
 from . import cubin, elf, store, tools
 from .facts import ExplainError, KernelFacts, kernel_from_json, to_json
 
+_PACKAGE = Path(__file__).resolve().parent.parent
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -27,6 +29,12 @@ def binary() -> Path:
     found = importlib.util.find_spec("harness._cuda")
     if found is None or not found.origin or not found.origin.endswith(".so"):
         raise ExplainError("the CUDA extension is not built; run `make build`")
+    # An editable install of another checkout answers for any that has none of its own.
+    if Path(found.origin).resolve().parent != _PACKAGE:
+        raise ExplainError(
+            f"the CUDA extension is not built here ({found.origin} is another checkout's); "
+            "run `make build`"
+        )
     return Path(found.origin)
 
 
@@ -38,9 +46,14 @@ def _cuobjdump() -> str:
 
 
 def contents(path: Path) -> Contents:
-    """Raises ExplainError without a cuobjdump."""
+    """Raises ExplainError without a cuobjdump, and for a file in which it finds no GPU code."""
     tool = _cuobjdump()
-    elf_list = tools.run([tool, "-lelf", str(path)]) or ""
+    elf_list = tools.run([tool, "-lelf", str(path)])
+    if elf_list is None:
+        raise ExplainError(
+            f"{path}: cuobjdump finds no GPU code in it, so it may be damaged; "
+            "run `make clean build`"
+        )
     ptx_list = tools.run([tool, "-lptx", str(path)]) or ""
     return Contents(
         tuple(dict.fromkeys(re.findall(r"\.sm_(\w+)\.cubin", elf_list))),
@@ -84,7 +97,12 @@ def kernels(path: Path, arch: str, stems: Sequence[str]) -> list[KernelFacts]:
     """Facts of the extension's kernels in its cubins for exactly `arch` ("90a"), cached."""
     key = [hashlib.sha256(path.read_bytes()).hexdigest(), arch, *stems]
     key += [tools.version(tools.find(t)) for t in ("cuobjdump", "nvdisasm")]
-    data = store.remember("extension", key, lambda: [to_json(k) for k in _read(path, arch, stems)])
+    data = store.remember(
+        "extension",
+        key,
+        lambda: [to_json(k) for k in _read(path, arch, stems)],
+        whole=lambda entries: all(cubin.is_whole(entry) for entry in entries),
+    )
     return [kernel_from_json(entry) for entry in data]
 
 

@@ -76,7 +76,13 @@ def compile_source(source: Path, arch: str, extra: Sequence[str] = ()) -> tuple[
     stem = store.folder() / f"{source.stem}-{arch}-{store.digest(parts)}"
     binary, log = stem.with_suffix(".cubin"), stem.with_suffix(".log")
     if not (binary.is_file() and log.is_file()):
-        binary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            binary.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExplainError(
+                f"{binary.parent} cannot hold compiled kernels ({error.strerror}), wanted "
+                "a folder; set CVT_EXPLAIN_CACHE to one"
+            ) from None
         partial = binary.with_name(f".{binary.name}.{os.getpid()}")
         command = [found.path, *FLAGS, *extra, f"-I{csrc}", "-Xptxas", "-v"]
         # Not -arch=sm_90a: nvcc 13.0 refuses wgmma with it.

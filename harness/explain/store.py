@@ -35,15 +35,22 @@ def digest(parts: Iterable[bytes | str]) -> str:
     return whole.hexdigest()[:32]
 
 
-def remember(kind: str, parts: Iterable[bytes | str], make: Callable[[], Any]) -> Any:
+def remember(
+    kind: str,
+    parts: Iterable[bytes | str],
+    make: Callable[[], Any],
+    whole: Callable[[Any], bool] = lambda answer: True,
+) -> Any:
     """What `make` gives as JSON, from an earlier call with the same parts where there was one.
 
-    A cache that cannot be read or written costs time, nothing else.
+    Only a `whole` answer is kept. A cache that cannot be read or written costs time, nothing else.
     """
     file = folder() / f"{kind}-{digest([*parts, own_code()])}.json"
     with contextlib.suppress(OSError, ValueError):
         return json.loads(file.read_text())
     answer = make()
+    if not whole(answer):
+        return answer
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, json.dumps(answer).encode())

@@ -18,7 +18,10 @@ def kernel_facts(compiled: triton_api.Compiled, stems: Sequence[str]) -> KernelF
     """Facts of one compiled variant, cached by its cubin."""
     key: list[bytes | str] = [compiled.cubin, compiled.ptx, compiled.arch, *stems]
     key += [tools.version(tools.find(t)) for t in ("cuobjdump", "nvdisasm")]
-    return kernel_from_json(store.remember("triton", key, lambda: to_json(_read(compiled, stems))))
+    entry = store.remember(
+        "triton", key, lambda: to_json(_read(compiled, stems)), whole=cubin.is_whole
+    )
+    return kernel_from_json(entry)
 
 
 def _read(compiled: triton_api.Compiled, stems: Sequence[str]) -> KernelFacts:

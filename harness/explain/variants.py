@@ -56,12 +56,16 @@ def of_triton(registry: Registry, stems: Sequence[str], arch: str, slug: str = "
     number = arch_number(arch)
     slug = slug or _SLUGS.get(number, "")
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as readers:
-        launches = [
-            launch
-            for stem in stems
-            if "triton" not in registry.spec(stem).absent
-            for launch in _launches_of(registry, stem, number, slug, readers)
-        ]
+        try:
+            launches = [
+                launch
+                for stem in stems
+                if "triton" not in registry.spec(stem).absent
+                for launch in _launches_of(registry, stem, number, slug, readers)
+            ]
+        except BaseException:  # Ctrl-C must not wait for all that is queued
+            readers.shutdown(wait=False, cancel_futures=True)
+            raise
     found: dict[tuple[Any, ...], Variant] = {}
     for each in launches:
         facts = each.facts.result()
