@@ -38,7 +38,8 @@ def written(rows: pd.DataFrame, op: str, registry: Registry) -> Written:
     try:
         from harness.effort.counts import effort_of
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in PACKAGES:
+        name = error.name or ""
+        if name.split(".")[0] not in PACKAGES and not name.startswith("harness.effort"):
             raise
         return Written(
             reason=f"{error.name} is not installed, so nothing is counted; "
@@ -95,7 +96,8 @@ def method() -> list[str]:
         from harness.effort.counts import versions
         from harness.effort.rows import RULES, THREATS
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in PACKAGES:
+        name = error.name or ""
+        if name.split(".")[0] not in PACKAGES and not name.startswith("harness.effort"):
             raise
         return []
     from harness.effort.concepts import VERSION

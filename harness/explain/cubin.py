@@ -93,8 +93,8 @@ def is_whole(facts: Mapping[str, Any]) -> bool:
     """Whether each tool that is here has told its part of a kernel's facts, as JSON: one that was
     killed or failed is asked again the next time."""
     cuobjdump, nvdisasm = tools.find("cuobjdump"), tools.find("nvdisasm")
-    told = facts["registers"] is not None or not cuobjdump
-    instructions = facts["instructions"] or {}
+    told = facts.get("registers") is not None or not cuobjdump
+    instructions = facts.get("instructions") or {}
     return told and (instructions.get("source") == "sass" or not (cuobjdump or nvdisasm))
 
 
