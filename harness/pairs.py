@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.explain.book import FACTS_NAME, read, row_key
-from harness.explain.facts import ExplainError, KernelFacts
+from harness.explain.book import row_key
+from harness.explain.facts import KernelFacts
 from harness.explain.run_view import mismatches
+from harness.explain.timed import Facts, facts_of
 from harness.report_map import SideMap, case_names
 from harness.report_text import mapping, number
 from harness.results import KEY, Run
@@ -85,28 +86,6 @@ class Pair:
     def faster(self) -> str:
         """The side that takes less time."""
         return "triton" if self.ratio > 1 else "cuda"
-
-
-@dataclass(frozen=True)
-class Facts:
-    """A run's facts.json: `problem` says why there are none."""
-
-    tools: Mapping[str, Any]
-    kernels: Mapping[str, KernelFacts]
-    rows: Mapping[str, Mapping[str, Any]]
-    problem: str = ""
-
-
-def facts_of(run: Run) -> Facts:
-    """Read what the run recorded of its kernels; a file that cannot be read is a problem."""
-    path = run.path / FACTS_NAME
-    if not path.is_file():
-        return Facts({}, {}, {}, f"the run has no {FACTS_NAME}")
-    try:
-        data, kernels, rows = read(path)
-    except ExplainError as error:
-        return Facts({}, {}, {}, str(error).replace(str(path), FACTS_NAME))
-    return Facts(mapping(data.get("tools")), kernels, rows)
 
 
 def pairs(run: Run, sides: SideMap, facts: Facts | None = None) -> list[Pair]:

@@ -18,7 +18,7 @@ from harness import (
     report_ops,
     report_verdicts,
 )
-from harness.explain.timed import facts_of
+from harness.explain.timed import Facts, facts_of
 from harness.registry import Registry
 from harness.report_effort import method as effort_method
 from harness.report_effort import written
@@ -55,7 +55,7 @@ def write_report(
 def render(run: Run, base: Run | None = None, figures: Sequence[Path] | None = None) -> str:
     """Return the page."""
     compared = report_base.against(base, run) if base is not None else None
-    sides = side_map(run)
+    sides, facts = side_map(run), facts_of(run)
     drawn = pictures(run, sides, figures)
     roof_lines, roof_method = report_machine.roofs(run)
     environment = _environment()
@@ -72,9 +72,9 @@ def render(run: Run, base: Run | None = None, figures: Sequence[Path] | None = N
         sides=sides,
         winners=WINNERS,
         max_lines=MAX_LINES,
-        ops=_ops(run, sides, drawn),
+        ops=_ops(run, sides, drawn, facts),
         columns=report_ops.COLUMNS,
-        verdicts=report_verdicts.verdicts(run, sides),
+        verdicts=report_verdicts.verdicts(run, sides, facts=facts),
         verdict_columns=pair_table.COLUMNS,
         overall=drawn.by_op.get("", []),
         undrawn=drawn.missing,
@@ -112,8 +112,8 @@ def _asset(environment: Environment, name: str) -> Markup:
     return Markup(environment.loader.get_source(environment, name)[0])
 
 
-def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
-    registry, facts = Registry(), facts_of(run)
+def _ops(run: Run, sides: SideMap, drawn: Pictures, facts: Facts) -> list[Op]:
+    registry = Registry()
     room = report_ops.MAX_ROWS
     found = []
     for place, op in enumerate(run.rows["op"].drop_duplicates()):
@@ -123,7 +123,7 @@ def _ops(run: Run, sides: SideMap, drawn: Pictures) -> list[Op]:
         anchor = f"op-{place + 1}"
         table = report_by_hand.of_op(run, facts, str(op), registry)
         linked = report_by_hand.wanted(table)
-        shown = sources(rows, op, registry, anchor, (facts.rows, facts.kernels), linked)
+        shown = sources(rows, op, registry, anchor, facts, linked)
         found.append(
             Op(
                 str(op),

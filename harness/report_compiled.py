@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import pandas as pd
 
-from harness.explain.book import FACTS_NAME, read, row_key
-from harness.explain.facts import ExplainError, Instructions, KernelFacts
+from harness.explain.book import row_key
+from harness.explain.facts import Instructions
 from harness.explain.run_view import mismatches
+from harness.explain.timed import Facts
 from harness.report_text import mapping, number, sequence
-from harness.results import Run
-
-# (rows by key, kernels by hash) of facts.json
-Facts = tuple[Mapping[str, Any], Mapping[str, KernelFacts]]
-
-
-def facts_of(run: Run) -> Facts:
-    """Return what the run recorded of its kernels; nothing where it has no such file, or one that
-    cannot be read."""
-    try:
-        _, kernels, rows = read(run.path / FACTS_NAME)
-    except ExplainError:
-        return {}, {}
-    return rows, kernels
 
 
 def sentence(rows: pd.DataFrame, facts: Facts) -> str:
     """Return registers, shared memory, threads and classes of instructions of the kernels that
     these rows timed; "" where nothing is known. Only what is recorded is said."""
-    entries, kernels = facts
     launches = []
     for row in rows[rows["status"] == "ok"].to_dict("records"):
-        entry = mapping(entries.get(row_key({str(k): v for k, v in row.items()})))
+        entry = mapping(facts.rows.get(row_key({str(k): v for k, v in row.items()})))
         recorded = [mapping(launch) for launch in sequence(entry.get("launches"))]
         if recorded and all(isinstance(launch.get("symbol"), str) for launch in recorded):
             cells = {str(k): str(v) for k, v in row.items()}
             if not mismatches(cells, {**entry, "launches": recorded}):
                 launches += recorded
-    known = {str(launch.get("hash")): kernels.get(str(launch.get("hash"))) for launch in launches}
+    known = {
+        str(launch.get("hash")): facts.kernels.get(str(launch.get("hash"))) for launch in launches
+    }
     counts = [k.instructions for k in known.values() if k is not None and k.instructions]
     threads = (_product(launch.get("block")) for launch in launches)
     parts = [

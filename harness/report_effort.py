@@ -38,14 +38,19 @@ def written(rows: pd.DataFrame, op: str, registry: Registry) -> Written:
     try:
         from harness.effort.counts import effort_of
     except ModuleNotFoundError as error:
-        name = error.name or ""
-        if name.split(".")[0] not in PACKAGES and not name.startswith("harness.effort"):
-            raise
+        _refuse_other_modules(error)
         return Written(
             reason=f"{error.name} is not installed, so nothing is counted; "
             'pip install "cuda-vs-triton[effort]".'
         )
     return _table({side: effort_of(registry, op, side) for side in _SIDES})
+
+
+def _refuse_other_modules(error: ModuleNotFoundError) -> None:
+    """Raise `error` again unless it is the extra `effort` that is not installed."""
+    name = error.name or ""
+    if name.split(".")[0] not in PACKAGES and not name.startswith("harness.effort"):
+        raise error
 
 
 def _changed(rows: pd.DataFrame, op: str, registry: Registry) -> str:
@@ -96,9 +101,7 @@ def method() -> list[str]:
         from harness.effort.counts import versions
         from harness.effort.rows import RULES, THREATS
     except ModuleNotFoundError as error:
-        name = error.name or ""
-        if name.split(".")[0] not in PACKAGES and not name.startswith("harness.effort"):
-            raise
+        _refuse_other_modules(error)
         return []
     from harness.effort.concepts import VERSION
 

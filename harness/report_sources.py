@@ -12,6 +12,7 @@ from pygments.lexers import CudaLexer, PythonLexer
 
 from harness import report_compiled, report_concepts
 from harness.effort.concepts import Use
+from harness.explain.timed import Facts
 from harness.machine import source_hash
 from harness.registry import Registry
 from harness.report_code import code_lines, split_lines
@@ -113,7 +114,7 @@ def sources(
     op: str,
     registry: Registry,
     anchor: str,
-    facts: report_compiled.Facts,
+    facts: Facts,
     wanted: Collection[str] = (),
 ) -> Sources:
     """Return the sources that the op's rows were made from; anchor: the id of its section. wanted:

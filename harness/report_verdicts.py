@@ -8,9 +8,10 @@ from pathlib import Path
 
 from harness import experiments, report_ops
 from harness.experiments import EvidenceError, Experiment
+from harness.explain.timed import Facts, facts_of
 from harness.pair_table import line
 from harness.pair_words import Piece, brief, experiment_words, sentence, with_code
-from harness.pairs import Facts, Pair, confounds, facts_of, pairs
+from harness.pairs import Pair, confounds, pairs
 from harness.reasons import GAP, KINDS, NEAR_ROOF_PCT, Counts, Verdict, counts, judge
 from harness.report_map import SideMap
 from harness.report_ops import Value
@@ -66,7 +67,7 @@ def verdicts(
     found = pairs(run, sides, facts)
     made, notes = _experiments(run, folder)
     if facts.problem and found:
-        notes.append(f"No facts of the compilers: {facts.problem}.")
+        notes.append(f"No facts of the compilers: {facts.detail}.")
     judged = [judge(pair, made) for pair in found]
     links = _Links(run, found)
     by_op: dict[str, OpVerdicts] = {}

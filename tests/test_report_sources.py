@@ -20,6 +20,7 @@ from pygments.lexers import CudaLexer, PythonLexer
 from harness import report_compiled, report_concepts
 from harness.effort.concepts import ASPECTS, concepts
 from harness.explain.book import row_key
+from harness.explain.timed import Facts, facts_of
 from harness.machine import source_hash
 from harness.registry import REPOSITORY, Registry
 from harness.report import render
@@ -210,7 +211,7 @@ def shown(
         | more
         for side in sides
     ]
-    return sources(pd.DataFrame([*rows, *further]), "pair", registry, "op-7", ({}, {}))
+    return sources(pd.DataFrame([*rows, *further]), "pair", registry, "op-7", Facts())
 
 
 def cell(found: Sources, aspect: str, side: str) -> Any:
@@ -429,7 +430,7 @@ def compiled(folder: Path, changes: dict[str, Any]) -> str:
     entry = {"launches": [launch], "kernel_hash": row["kernel_hash"], "config": row["config"]}
     facts = {"schema": "1.0", "kernels": {"h": KERNEL}, "rows": {row_key(row): entry | changes}}
     (folder / "facts.json").write_text(json.dumps(facts))
-    return report_compiled.sentence(rows, report_compiled.facts_of(run))
+    return report_compiled.sentence(rows, facts_of(run))
 
 
 def test_what_the_compilers_made_of_it_stands_beside_the_source(tmp_path):
@@ -450,4 +451,4 @@ def test_what_the_compilers_made_of_it_stands_beside_the_source(tmp_path):
     for n, changes in enumerate(wrong):
         assert compiled(tmp_path / f"b{n}", changes) == registers
     none = softmax_run(tmp_path / "c").rows
-    assert report_compiled.sentence(none, ({}, {})) == ""
+    assert report_compiled.sentence(none, Facts()) == ""

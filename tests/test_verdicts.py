@@ -17,10 +17,11 @@ from fixtures import synthetic_run as synthetic
 from harness import experiments, report_ops, report_verdicts
 from harness.experiments import EvidenceError, Experiment, Measured
 from harness.explain.book import row_key
+from harness.explain.timed import facts_of
 from harness.machine import gpu_slug
 from harness.next_experiments import next_experiment
 from harness.pair_words import Piece
-from harness.pairs import Code, Pair, Side, confounds, facts_of, pairs
+from harness.pairs import Code, Pair, Side, confounds, pairs
 from harness.reasons import Counts, judge, kind_of
 from harness.registry import REPOSITORY
 from harness.report import render

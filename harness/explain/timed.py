@@ -21,11 +21,14 @@ _CASE = [column for column in KEY if column not in ("op", "backend", "variant")]
 
 @dataclass(frozen=True)
 class Facts:
-    """facts.json of a run; `problem` says why there is none of it."""
+    """facts.json of a run; `problem` says why there is none of it, `detail` also what its reader
+    said."""
 
     kernels: Mapping[str, KernelFacts] = field(default_factory=dict)
     rows: Mapping[str, Any] = field(default_factory=dict)
+    tools: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,17 @@ def facts_of(run: Run) -> Facts:
     """Read the run's facts; a file that is missing or malformed becomes a problem in a line."""
     path = run.path / FACTS_NAME
     if not path.is_file():
-        return Facts(problem=f"the run has no {FACTS_NAME}")
+        absent = f"the run has no {FACTS_NAME}"
+        return Facts(problem=absent, detail=absent)
     try:
-        _, kernels, rows = read(path)
-    except ExplainError:
-        return Facts(problem=f"{FACTS_NAME} cannot be read; run the benchmark again")
-    return Facts(kernels, rows)
+        data, kernels, rows = read(path)
+    except ExplainError as error:
+        return Facts(
+            problem=f"{FACTS_NAME} cannot be read; run the benchmark again",
+            detail=str(error).replace(str(path), FACTS_NAME),
+        )
+    tools = data.get("tools")
+    return Facts(kernels, rows, tools if isinstance(tools, Mapping) else {})
 
 
 def timed_pair(run: Run, facts: Facts, op: str) -> TimedPair | None:
