@@ -23,10 +23,10 @@ from .machine import gpu_slug, public_gpu_facts, software_facts, timestamp
 from .plan import Unit
 from .protocol import Contender
 from .registry import Registry
+from .sides import SIDES
 from .spec import Case, OpSpec
 from .supervisor import Supervisor, WorkerDiedError
 
-SIDES = ("cuda", "triton")
 # Microseconds from a short launch to a long one; what a kernel takes is only guessed here, from
 # rates within a factor of two of a large GPU's.
 _RUNGS_US = (3.1, 4.0, 6.0, 10.0, 18.0, 35.0, 70.0, 140.0, 300.0, 750.0, 2500.0)

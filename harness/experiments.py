@@ -18,11 +18,11 @@ from typing import Any
 
 from harness.machine import gpu_slug
 from harness.schema import DTYPES, ResultsError
+from harness.sides import SIDES
 
 FOLDER = Path(__file__).resolve().parent / "evidence"
 SCHEMA = "1.0"
 KINDS = ("ablation", "counter", "open")
-SIDES = ("cuda", "triton")
 # Of a gap, in logarithms: a change that moves a time by much less, or by much more, is about
 # something else than this gap.
 LEAST_SHARE, MOST_SHARE = 0.5, 2.0

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,19 @@ def source_hash(files: list[Path]) -> str:
     for file in sorted(files):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def source_problem(
+    registry: Registry, op: str, side: str, hashes: Collection[str], rung: str = ""
+) -> str:
+    """Why this checkout's source is not what rows with these values of kernel_hash ran, as the
+    rest of a sentence; "" where it is."""
+    files = registry.kernel_files(op, side, rung) if op in registry.stems else []
+    if not files or not all(file.is_file() for file in files):
+        return "the source is not in this checkout"
+    if set(hashes) != {source_hash(files)}:
+        return "the source has changed since this run"
+    return ""
 
 
 def _output(command: list[str]) -> str | None:

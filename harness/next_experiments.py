@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.explain import ncu
-from harness.pairs import NAMES, SIDES, Code, Pair
+from harness.pairs import Code, Pair
+from harness.sides import NAMES, SIDES
 
 _TELLING = 1.25  # of occupancies and bytes in flight: less apart, they explain no gap
 _FEW_WAVES = 8.0  # with more, a last wave that is not full costs little

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from harness.pair_words import waves_text
-from harness.pairs import SIDES, Code
+from harness.pairs import Code
 from harness.reasons import GAP, Verdict
 from harness.report_ops import Column, Value
 from harness.report_text import UNKNOWN, fixed, interval
+from harness.sides import SIDES
 
 KIND_WORDS = {
     "gap": "gap",

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.experiments import Experiment
-from harness.pairs import NAMES, SIDES, Code, Pair
+from harness.pairs import Code, Pair
 from harness.reasons import Verdict
 from harness.report_text import UNKNOWN, listing, short
+from harness.sides import NAMES, SIDES
 
 MOST_NAMED = 4  # cases of a sentence; the figures' table names all
 

@@ -14,9 +14,8 @@ from harness.explain.timed import Facts, facts_of
 from harness.report_map import SideMap, case_names
 from harness.report_text import mapping, number
 from harness.results import KEY, Run
+from harness.sides import NAMES, SIDES
 
-SIDES = ("cuda", "triton")
-NAMES = {"cuda": "CUDA", "triton": "Triton"}
 _CASE_KEY = tuple(c for c in KEY if c not in ("backend", "variant"))
 
 

@@ -12,11 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from harness import plot_style
-from harness.pairs import NAMES
 from harness.plot_text import widest
 from harness.plot_tradeoff_data import Arrow, EffortOf, Path, Point, TradeOff, trade_off
 from harness.report_text import listing
 from harness.results import Run
+from harness.sides import NAMES
 
 LEVEL_POINTS = 2.0  # of the roof: nearer than that, an arrow is called level
 _WIDTH, _LEFT, _PANEL, _LADDERS, _BELOW, _BETWEEN = 9.0, 0.72, 4.2, 2.6, 0.55, 0.75  # inches

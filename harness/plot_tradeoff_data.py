@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.machine import source_hash
-from harness.pairs import NAMES, SIDES, size_of
+from harness.machine import source_problem
+from harness.pairs import size_of
 from harness.registry import Registry
 from harness.report_text import count, mapping, number, sequence
 from harness.results import KEY, Run
+from harness.sides import NAMES, SIDES
 
 if TYPE_CHECKING:
     from harness.effort.counts import Effort
@@ -114,11 +115,8 @@ class _Counter:
     def point(self, row: Mapping[Any, Any]) -> Point:
         op, side, rung = (str(row[c]) for c in ("op", "backend", "variant"))
         name = NAMES[side]
-        files = self._registry.kernel_files(op, side, rung)
-        if not files or not all(file.is_file() for file in files):
-            raise _LeftOutError(f"{name}: the source is not in this checkout")
-        if source_hash(files) != str(row["kernel_hash"]):
-            raise _LeftOutError(f"{name}: the source has changed since this run")
+        if problem := source_problem(self._registry, op, side, {str(row["kernel_hash"])}, rung):
+            raise _LeftOutError(f"{name}: {problem}")
         try:
             effort = self._effort_of(self._registry, op, side, rung)
         except ImportError:

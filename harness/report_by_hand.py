@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from harness.explain.by_hand import ByHand, Cell, Rule, by_hand
+from harness.explain.by_hand import ByHand, Cell, by_hand
 from harness.explain.by_hand_view import MOST_PLACES
+from harness.explain.hand_rules import Rule
 from harness.explain.reach import Named
-from harness.explain.timed import SIDES, Facts, timed_pair
+from harness.explain.timed import Facts, timed_pair
 from harness.registry import Registry
 from harness.report_drawing import drawing
 from harness.report_svg import svg
 from harness.report_text import cut
 from harness.results import Run
+from harness.sides import NAMES
 
 _LONGEST = 60  # characters of a line of source in a cell
 
@@ -82,7 +84,7 @@ def made(table: ByHand, run: Run, anchor: str, anchors: Mapping[str, str]) -> Ma
     drawn = svg(drawing(pair, run.meta.get("gpu")), anchor) if known else Markup("")
     lines = [_line(rule, cells, anchors) for rule, cells in table.lines] if known else []
     case = f"{pair.case} {pair.dtype}"
-    return Made(case, drawn, list(SIDES.values()), lines, list(table.notes))
+    return Made(case, drawn, list(NAMES.values()), lines, list(table.notes))
 
 
 def _line(rule: Rule, cells: Sequence[Cell], anchors: Mapping[str, str]) -> Line:

@@ -11,8 +11,8 @@ from itertools import groupby
 
 from harness.effort.concepts import ASPECTS, Use, concepts
 from harness.report_code import Mark
+from harness.sides import SIDES
 
-SIDES = ("cuda", "triton")
 MAX_PLACES = 4  # links of one concept; the sources have all
 COMPILERS = "nothing: the compiler's work"
 UNUSED = "not used here"

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.explain.timed import SIDES, TimedLaunch, TimedPair, TimedSide
+from harness.explain.timed import TimedLaunch, TimedPair, TimedSide
 from harness.report_text import binary, count, mapping
+from harness.sides import NAMES
 
 _WARP = 32
 _MOST_CELLS = 12  # of a row with labels; more waves than this lose their middle
@@ -81,7 +82,7 @@ def drawing(pair: TimedPair, gpu: object) -> Drawing:
 
 
 def _panel(side: TimedSide, n_sms: int | None) -> Panel:
-    name = SIDES[side.backend]
+    name = NAMES[side.backend]
     launch = side.shown
     if launch is None:
         why = side.unknown or "no grid is recorded"

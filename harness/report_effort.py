@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from harness.machine import source_hash
+from harness.machine import source_problem
 from harness.registry import Registry
+from harness.sides import NAMES, SIDES
 
 if TYPE_CHECKING:
     from harness.effort.counts import Effort
 
-_SIDES = {"cuda": "CUDA", "triton": "Triton"}
 PACKAGES = ("lizard", "tree_sitter", "tree_sitter_cuda", "tree_sitter_python")
 
 
@@ -43,7 +43,7 @@ def written(rows: pd.DataFrame, op: str, registry: Registry) -> Written:
             reason=f"{error.name} is not installed, so nothing is counted; "
             'pip install "cuda-vs-triton[effort]".'
         )
-    return _table({side: effort_of(registry, op, side) for side in _SIDES})
+    return _table({side: effort_of(registry, op, side) for side in SIDES})
 
 
 def _refuse_other_modules(error: ModuleNotFoundError) -> None:
@@ -57,15 +57,14 @@ def _changed(rows: pd.DataFrame, op: str, registry: Registry) -> str:
     """Why this checkout's sources say nothing about the run; "" where they do."""
     if op not in registry.stems:
         return "The op is not in this checkout, so nothing is counted."
-    for side, name in _SIDES.items():
+    for side, name in NAMES.items():
         # Rungs have files, and hashes, of their own.
         own = rows[(rows["backend"] == side) & rows["headline"].eq(True)]
         hashes = {h for h in own["kernel_hash"] if h}
-        files = registry.kernel_files(op, side)
-        if hashes and (not files or hashes != {source_hash(files)}):
-            return f"The {name} source has changed since this run, so nothing is counted."
         if not hashes:
             return f"This run has no hash of the {name} source, so nothing is counted."
+        if problem := source_problem(registry, op, side, hashes):
+            return f"{name}: {problem}, so nothing is counted."
     return ""
 
 
@@ -73,7 +72,7 @@ def _table(efforts: Mapping[str, Effort]) -> Written:
     from harness.effort import rows
 
     cuda, triton = efforts["cuda"], efforts["triton"]
-    missing = [f"{_SIDES[side]}: {e.missing}" for side, e in efforts.items() if e.missing]
+    missing = [f"{NAMES[side]}: {e.missing}" for side, e in efforts.items() if e.missing]
     if cuda.missing and triton.missing:
         return Written(reason="; ".join(missing))
     lines = []
@@ -84,7 +83,7 @@ def _table(efforts: Mapping[str, Effort]) -> Written:
         ]
         lines.append((words, cells))
     tuning = " and ".join(
-        f"{_SIDES[side]} {e.knobs} and {e.configurations}"
+        f"{NAMES[side]} {e.knobs} and {e.configurations}"
         for side, e in efforts.items()
         if e.knobs is not None
     )

@@ -13,13 +13,13 @@ from pygments.lexers import CudaLexer, PythonLexer
 from harness import report_compiled, report_concepts
 from harness.effort.concepts import Use
 from harness.explain.timed import Facts
-from harness.machine import source_hash
+from harness.machine import source_problem
 from harness.registry import Registry
 from harness.report_code import code_lines, split_lines
 from harness.report_concepts import Aspect, Place
+from harness.sides import NAMES
 
 _MAX_BYTES = 200_000
-_SIDES = {"cuda": "CUDA", "triton": "Triton"}
 _LEXERS = {"cuda": CudaLexer, "triton": PythonLexer}
 _FOLDERS = {"cuda": "csrc", "triton": "triton_kernels"}
 NO_TREES = (
@@ -124,16 +124,15 @@ def sources(
     digests: dict[str, str] = {}
     missing: list[str] = []
     unmarked = ""
-    for side, name in _SIDES.items():
+    for side, name in NAMES.items():
         hashes = {h for h in headline.loc[headline["backend"] == side, "kernel_hash"] if h}
         if not hashes:
             continue
-        files = registry.kernel_files(op, side) if op in registry.stems else []
-        if not files:
-            missing.append(f"{name}: the source is not in this checkout.")
-        elif hashes != {source_hash(files)}:
-            missing.append(f"{name}: the source has changed since this run.")
-        elif files[0].stat().st_size > _MAX_BYTES:
+        if problem := source_problem(registry, op, side, hashes):
+            missing.append(f"{name}: {problem}.")
+            continue
+        files = registry.kernel_files(op, side)
+        if files[0].stat().st_size > _MAX_BYTES:
             missing.append(f"{name}: {files[0].name} is too large to be shown here.")
         else:
             digests[side] = hashes.pop()
@@ -149,7 +148,7 @@ def sources(
     linked = {place.anchor for line in legend for place in line.places()}
     found = [
         Source(
-            _SIDES[side],
+            NAMES[side],
             digests[side],
             [
                 _file(each, side, f"{anchor}-{side}{at}", linked, wanted)

@@ -21,9 +21,9 @@ from typing import Any
 from .registry import REPOSITORY, Registry
 from .sanitize_cover import of_extension, of_op, of_sources
 from .sanitize_tools import Finding, Report, Version, command, not_modelled, parse
+from .sides import SIDES
 
 Pair = tuple[str, str]  # (op, side)
-SIDES = ("cuda", "triton")
 ELSEWHERE: Pair = ("elsewhere", "")
 
 

@@ -17,12 +17,12 @@ from .console import Progress
 from .machine import gpu_slug, software_facts
 from .plan import Unit
 from .protocol import Contender
+from .sides import SIDES
 from .spec import Config
 from .supervisor import Supervisor
 from .sweep import SweepOptions, request_for
 from .tuned_configs import TUNED
 
-_SIDES = ("cuda", "triton")
 _FINALISTS = 4
 
 
@@ -37,7 +37,7 @@ def tune(units: Sequence[Unit], options: SweepOptions, progress: Progress) -> li
     with Supervisor(options.device, options.timeout_s) as supervisor:
         for unit in progress.units(units, lambda u: u.label):
             # Headlines: a rung of a ladder has nothing to choose.
-            for side in [c.label for c in unit.contenders if c.label in _SIDES]:
+            for side in [c.label for c in unit.contenders if c.label in SIDES]:
                 grid_of = unit.spec.tuning.get(side)
                 grid = grid_of(unit.case, unit.dtype) if grid_of else ()
                 entry = _tune_case(unit, side, grid, supervisor, options) if grid else None

@@ -16,25 +16,16 @@ from harness.effort import syntax
 from harness.effort.concepts import concepts
 from harness.explain import by_hand_view, seen, units
 from harness.explain.book import row_key
-from harness.explain.by_hand import (
-    ABSENT,
-    BY_COMPILER,
-    BY_HAND,
-    MISSING,
-    RULES,
-    UNKNOWN,
-    ByHand,
-    Cell,
-    by_hand,
-    table,
-)
+from harness.explain.by_hand import MISSING, ByHand, Cell, by_hand, table
 from harness.explain.facts import Instructions
+from harness.explain.hand_rules import ABSENT, BY_COMPILER, BY_HAND, RULES, UNKNOWN
 from harness.explain.reach import LAUNCHES, SWIZZLE, Named, SourceUses, source_uses
-from harness.explain.timed import SIDES, Facts, TimedSide, facts_of, timed_pair
+from harness.explain.timed import Facts, TimedSide, facts_of, timed_pair
 from harness.machine import source_hash
 from harness.registry import REPOSITORY, Registry
 from harness.report import render
 from harness.results import read_run
+from harness.sides import SIDES
 
 REFERENCE = REPOSITORY / "results" / "nvidia-h200" / "reference"
 RUN = read_run(REFERENCE)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from ..registry import REPOSITORY, Registry
 from ..results import read_run
+from ..sides import NAMES
 from .by_hand import ByHand, Cell, by_hand
 from .facts import ExplainError
 from .reach import Named
-from .timed import SIDES, facts_of, timed_pair
+from .timed import facts_of, timed_pair
 
 MOST_PLACES = 2  # of a cell's source; the first ones are those nearest to the kernel
 
@@ -60,7 +61,7 @@ def _table(table: ByHand, sides: Sequence[str]) -> list[str]:
             if side.backend not in sides:
                 continue
             text.append(
-                f"  {row:<{wide}}  {SIDES[side.backend]:<6}  {cell.state:<15} {evidence(cell)}"
+                f"  {row:<{wide}}  {NAMES[side.backend]:<6}  {cell.state:<15} {evidence(cell)}"
             )
             row = ""
     text += [f"  note: {note}" for note in table.notes]

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..registry import Registry
+from ..sides import SIDES
 from . import cubin, extension, nvcc, triton_api, variants
 from .book import SCHEMA, tools_of_both_sides
 from .facts import ExplainError, KernelFacts, Launch, to_json
 from .occupancy import limits_of, occupancy, waves
 from .variants import Variant
-
-SIDES = ("cuda", "triton")
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..machine import source_hash
+from ..machine import source_problem
 from ..registry import Registry
 
 # Concepts that only launching code names, and one that no list but this has.
@@ -64,11 +64,9 @@ def source_uses(
 
     kernels: names of the launched kernels' functions, in order of launching.
     """
-    files = registry.kernel_files(op, side) if op in registry.stems else []
-    if not files:
-        return SourceUses(problem="the source is not in this checkout")
-    if row.get("kernel_hash") != source_hash(files):
-        return SourceUses(problem="the source has changed since this run")
+    if problem := source_problem(registry, op, side, {str(row.get("kernel_hash"))}):
+        return SourceUses(problem=problem)
+    files = registry.kernel_files(op, side)
     try:
         from .units import SyntaxNotReadError, units_of
     except ImportError as error:

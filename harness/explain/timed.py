@@ -11,11 +11,11 @@ import pandas as pd
 
 from ..results import Run
 from ..schema import KEY
+from ..sides import NAMES, SIDES
 from .book import FACTS_NAME, read, row_key
 from .facts import ExplainError, KernelFacts, Launch, launch_from_json
 from .run_view import mismatches
 
-SIDES = {"cuda": "CUDA", "triton": "Triton"}
 _CASE = [column for column in KEY if column not in ("op", "backend", "variant")]
 
 
@@ -110,7 +110,7 @@ def timed_pair(run: Run, facts: Facts, op: str) -> TimedPair | None:
     dtype that the run's file has first.
     """
     rows = run.rows[run.rows["op"] == op]
-    rows = rows[rows["headline"].fillna(False).astype(bool) & rows["backend"].isin(list(SIDES))]
+    rows = rows[rows["headline"].fillna(False).astype(bool) & rows["backend"].isin(SIDES)]
     if rows.empty:
         return None
     timed = rows[rows["status"] == "ok"]
@@ -127,7 +127,7 @@ def timed_pair(run: Run, facts: Facts, op: str) -> TimedPair | None:
 
 def _side(rows: pd.DataFrame, backend: str, facts: Facts) -> TimedSide:
     if rows.empty:
-        return TimedSide(backend, unknown=f"the run has no {SIDES[backend]} row of this case")
+        return TimedSide(backend, unknown=f"the run has no {NAMES[backend]} row of this case")
     row = {str(k): v for k, v in rows.iloc[0].items()}
     launches, unknown = _launches(row, facts)
     return TimedSide(backend, row, launches, unknown)
