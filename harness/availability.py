@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 from pathlib import Path
 
+from . import extension_probe
 from .protocol import one_line
 from .registry import cuda_sources
 from .spec import PEER_PACKAGES
@@ -48,6 +49,8 @@ def extension_problem() -> str:
     try:
         import torch
 
+        if reason := extension_probe.damage_here():
+            return reason
         from . import _cuda
     except ImportError as error:
         first_line = str(error).splitlines()[0]

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import compare_options
+from .explain import options as explain_options
+from .output import complain, finished, lost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,23 +24,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller: `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    options = _parser().parse_args(arguments)
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as end:  # --help and wrong usage
+        raise SystemExit(finished(end.code if isinstance(end.code, int) else 0)) from None
+    return finished(_run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    """The command's exit code; an error becomes one line."""
     try:
         from . import commands
 
         code: int = getattr(commands, options.command)(options)
-        sys.stdout.flush()
         return code
-    except BrokenPipeError:  # `... | head`
-        _drop_output()
-        return 0
+    except BrokenPipeError as error:
+        return lost(error)
     except KeyboardInterrupt:
-        _complain("interrupted")
+        complain("interrupted")
         return 130
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _OURS_TO_NAME:
             return _unexpected(error)
-        _complain(
+        complain(
             f"error: {error.name} is not installed: pip install {error.name}; or `make bench`, "
             "which installs all that is needed into .venv"
         )
@@ -46,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if type(error).__name__ not in _ONE_LINE_ERRORS:
             return _unexpected(error)
-        _complain(f"error: {error}")
+        complain(f"error: {error}")
         return 2
 
 
@@ -54,29 +62,19 @@ def _unexpected(error: Exception) -> int:
     """Say in one line what no check foresaw; with CVT_DEBUG the traceback comes first."""
     try:
         sys.stdout.flush()
-    except OSError:  # a full disk: Python's own flush at exit would fail again, with code 120
-        _drop_output()
+    except OSError as full:
+        code = lost(full)
+        if isinstance(error, OSError):  # then it was this one
+            return code
     if os.environ.get("CVT_DEBUG"):
-        _complain("".join(traceback.format_exception(error)).rstrip())
+        complain("".join(traceback.format_exception(error)).rstrip())
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
-    _complain(
+    complain(
         f"error: unexpected {text} ({Path(last.filename).name}, line {last.lineno}); set "
         "CVT_DEBUG=1 for the traceback and report it"
     )
     return 2
-
-
-def _complain(text: str) -> None:
-    """A line on stderr; where that is closed or full the exit code must tell alone."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-def _drop_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _OURS_TO_NAME = (
@@ -177,13 +175,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     text = "run compute-sanitizer's tools over both sides of every op"
     _add_sanitize(add("sanitize", "sanitize", f"{text}. Exit code: {SANITIZE_CODES}"))
-    _add_explain(
-        add(
-            "explain",
-            "explain",
-            "what the compilers made of both sides: registers, spills, occupancy, instructions; "
-            "needs no GPU",
-        )
+    text = "what the compilers made of both sides: registers, spills, occupancy, instructions"
+    explain_options.add_explain(
+        add("explain", "explain", f"{text}; needs no GPU. Exit code: {explain_options.EXIT_CODES}")
     )
     _add_effort(
         add(
@@ -277,35 +271,6 @@ def _add_sanitize(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ops", nargs="*", metavar="OP", help="an op's stem (default all)")
-    parser.add_argument(
-        "--arch", type=_arch, help="such as 80, 90a or 100 (default the visible GPU's, else 90a)"
-    )
-    parser.add_argument("--side", choices=("cuda", "triton"), help="one side only")
-    parser.add_argument(
-        "--variant", default="", metavar="GLOB", help="part of a kernel's name, case or config"
-    )
-    parser.add_argument("--all", action="store_true", help="a line for every template instance")
-    parser.add_argument("--json", action="store_true", help="all facts, for --diff and programs")
-    parser.add_argument(
-        "--by-hand",
-        action="store_true",
-        help="what each author did by hand, what the compiler did and what nobody did, with the "
-        "evidence; of --run, else of the committed reference",
-    )
-    other = parser.add_mutually_exclusive_group()
-    other.add_argument("--run", type=Path, help="the kernels that this run timed, row by row")
-    other.add_argument(
-        "--diff",
-        nargs=2,
-        type=Path,
-        metavar=("A", "B"),
-        help="two files of --json or two runs' facts.json; exit code 1 when they differ",
-    )
-    other.add_argument("--ncu", type=Path, metavar="CSV", help="counters that ncu --csv wrote")
-
-
 def _add_effort(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ops", nargs="*", metavar="OP", help="an op's stem (default all)")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the counts; - is stdout")
@@ -318,13 +283,6 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernels", action="append", type=Path, default=[], metavar="DIR", help="another root"
     )
-
-
-def _arch(text: str) -> str:
-    number = text.removeprefix("sm_").replace(".", "")
-    if not number.rstrip("af").isdigit():
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted an arch such as 80, 90a or 100")
-    return number
 
 
 def _number(

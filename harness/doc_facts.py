@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .explain.book import FACTS_NAME, read
+from .explain.fact_file import FACTS_NAME, read
 from .explain.facts import ExplainError, KernelFacts
 from .registry import REPOSITORY
 
@@ -38,13 +38,13 @@ def with_facts(text: str, run: Path = REFERENCE) -> str:
     if not _TABLE.search(text):
         return text
     try:
-        _, kernels, rows = read(run / FACTS_NAME)
+        facts = read(run / FACTS_NAME)
     except ExplainError as error:
         raise FactsError(str(error)) from None
 
     def table(match: re.Match[str]) -> str:
         asked = [case.split() for case in match["asked"].split(";")]
-        lines = [line for case in asked for line in _lines(case, kernels, rows)]
+        lines = [line for case in asked for line in _lines(case, facts.kernels, facts.rows)]
         return f"<!-- facts: {match['asked']} -->\n{_HEADER}{''.join(lines)}<!-- /facts -->"
 
     return _TABLE.sub(table, text)

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from . import extension_probe
 from .registry import REPOSITORY, Registry
 
 
@@ -73,12 +74,13 @@ def software_facts() -> dict[str, Any]:
         facts["triton_ptxas"] = _ptxas_version(str(knobs.nvidia.ptxas.path))
     except (ImportError, AttributeError, RuntimeError):
         pass
-    try:
-        from . import _cuda
+    if not extension_probe.damage_here():  # else its import would end this process
+        try:
+            from . import _cuda
 
-        facts["extension"] = dict(_cuda.build_info())
-    except ImportError:
-        pass
+            facts["extension"] = dict(_cuda.build_info())
+        except ImportError:
+            pass
     return facts
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.explain.book import row_key
+from harness.explain.fact_file import row_key
 from harness.explain.facts import KernelFacts
 from harness.explain.run_view import mismatches
 from harness.explain.timed import Facts, facts_of

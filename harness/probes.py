@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from . import extension_probe
+
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH = (2, 11)
@@ -129,7 +131,9 @@ def _extension() -> list[Finding]:
     availability, problem = _load("harness.availability")
     if torch is None or availability is None:
         return [Finding("extension", False, f"not tried: {problem or 'it needs torch'}")]
-    problem = availability.extension_problem()
+    file = extension_probe.extension_file()
+    problem = extension_probe.build_info(file)[1] if file else ""
+    problem = problem or availability.extension_problem()
     if problem:
         return [Finding("extension", False, problem, "make build")]
     info = importlib.import_module("harness._cuda").build_info()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .spec import OpSpec
+from .spelling import did_you_mean
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # The import name triton_kernels belongs to a package of the Triton project, so ours are loaded
@@ -56,7 +57,10 @@ class Registry:
     def spec(self, stem: str) -> OpSpec:
         """The spec of `stem`; RegistryError where there is none or it is malformed."""
         if stem not in self._spec_files:
-            raise RegistryError(f"unknown op {stem!r}; known ops: {', '.join(self.stems)}")
+            raise RegistryError(
+                f"unknown op {stem!r}; known ops: {', '.join(self.stems)}"
+                f"{did_you_mean(stem, self.stems)}"
+            )
         file = self._spec_files[stem]
         module = _load_by_path(f"harness.specs.{stem}", file)
         spec = getattr(module, "SPEC", None)

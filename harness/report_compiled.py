@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from harness.explain.book import row_key
+from harness.explain.fact_file import row_key
 from harness.explain.facts import Instructions
 from harness.explain.run_view import mismatches
 from harness.explain.timed import Facts

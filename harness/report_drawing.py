@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.explain.timed import TimedLaunch, TimedPair, TimedSide
+from harness.explain.fact_file import TimedLaunch
+from harness.explain.timed import TimedPair, TimedSide
 from harness.report_text import binary, count, mapping
 from harness.sides import NAMES
 

@@ -15,8 +15,8 @@ from harness import cli
 from harness.effort import syntax
 from harness.effort.concepts import concepts
 from harness.explain import by_hand_view, seen, units
-from harness.explain.book import row_key
 from harness.explain.by_hand import MISSING, ByHand, Cell, by_hand, table
+from harness.explain.fact_file import row_key
 from harness.explain.facts import Instructions
 from harness.explain.hand_rules import ABSENT, BY_COMPILER, BY_HAND, RULES, UNKNOWN
 from harness.explain.reach import LAUNCHES, SWIZZLE, Named, SourceUses, source_uses

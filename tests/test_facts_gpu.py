@@ -14,7 +14,8 @@ from harness.availability import unavailable
 from harness.backends import bind
 from harness.check import Problem
 from harness.explain import extension, launched, ncu, triton_api, triton_side
-from harness.explain.book import FACTS_NAME, FactsBook, read
+from harness.explain.book import FactsBook
+from harness.explain.fact_file import FACTS_NAME, read
 from harness.explain.facts import Launch
 from harness.explain.occupancy import occupancy
 from harness.registry import Registry
@@ -60,9 +61,9 @@ def check_against_the_driver(launch: Launch, stem: str, side: str, folder: Path)
     event = {"row": {"op": stem, "backend": side, "spill_bytes": None}}
     book = FactsBook(folder, REGISTRY.stems, {"sm_count": 132})
     book.take([event | {"launches": launched.as_events([launch])}])
-    data, kernels, rows = read(folder / FACTS_NAME)
-    assert data["problems"] == []
-    ((kernel,), (row,)) = kernels.values(), rows.values()
+    found = read(folder / FACTS_NAME)
+    assert found.problems == ()
+    ((kernel,), (row,)) = found.kernels.values(), found.rows.values()
     assert kernel.op == stem
     assert kernel.registers == launch.registers
     assert kernel.static_shared_bytes == launch.static_shared_bytes

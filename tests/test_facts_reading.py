@@ -28,8 +28,9 @@ from harness.explain import (
     triton_api,
     view,
 )
-from harness.explain.book import FACTS_NAME, FactsBook, read, row_key
+from harness.explain.book import FactsBook
 from harness.explain.collect import Explained, fit_of, matching
+from harness.explain.fact_file import FACTS_NAME, read, row_key
 from harness.explain.facts import (
     ExplainError,
     Instructions,

@@ -19,7 +19,7 @@ from pygments.lexers import CudaLexer, PythonLexer
 
 from harness import report_compiled, report_concepts
 from harness.effort.concepts import ASPECTS, concepts
-from harness.explain.book import row_key
+from harness.explain.fact_file import row_key
 from harness.explain.timed import Facts, facts_of
 from harness.machine import source_hash
 from harness.registry import REPOSITORY, Registry

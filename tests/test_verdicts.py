@@ -16,7 +16,7 @@ from fixtures import synthetic_run as synthetic
 
 from harness import experiments, report_ops, report_verdicts
 from harness.experiments import EvidenceError, Experiment, Measured
-from harness.explain.book import row_key
+from harness.explain.fact_file import row_key
 from harness.explain.timed import facts_of
 from harness.machine import gpu_slug
 from harness.next_experiments import next_experiment

@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import software_facts
-from ..schema import KEY
 from . import extension, store, tools, triton_api, triton_side
-from .facts import ExplainError, KernelFacts, Launch, kernel_from_json, launch_from_json, to_json
+from .fact_file import FACTS_NAME, SCHEMA, read, row_key
+from .facts import ExplainError, KernelFacts, Launch, launch_from_json, to_json
 from .occupancy import occupancy, waves
-
-FACTS_NAME = "facts.json"
-SCHEMA = "1.0"
 
 
 class FactsBook:
@@ -40,7 +37,8 @@ class FactsBook:
         self._tools: dict[str, Any] = {}
         if self._path.is_file():  # of a run that goes on
             with contextlib.suppress(ExplainError):
-                _, self._kernels, self._rows = read(self._path)
+                held = read(self._path)
+                self._kernels, self._rows = held.kernels, held.rows
 
     def take(self, events: Sequence[dict[str, Any]]) -> None:
         """Move the launches of row events into the book; fills what only machine code tells."""
@@ -130,7 +128,7 @@ class FactsBook:
     def _write(self) -> None:
         # A run's folder that somebody deleted is the writer of rows' to put back.
         if not self._tools:
-            self._tools = tools_of_both_sides()
+            self._tools = tools_of_both_sides(software_facts().get("extension") or {})
         store.write(self._path, (json.dumps(self._as_json(), indent=1) + "\n").encode())
 
     def _as_json(self) -> dict[str, Any]:
@@ -144,28 +142,9 @@ class FactsBook:
         }
 
 
-def row_key(row: Mapping[str, Any]) -> str:
-    """The columns of schema.KEY joined by `/`: what names a row in facts.json."""
-    return "/".join(str(row.get(column) or "") for column in KEY)
-
-
-def tools_of_both_sides() -> dict[str, Any]:
-    """Versions and flags of what made the machine code, side by side."""
-    extension_facts = software_facts().get("extension") or {}
-    cuda = {k: extension_facts.get(k) for k in ("nvcc", "ptxas", "flags", "arch_list")}
+def tools_of_both_sides(build_info: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions and flags of what made the machine code, side by side; build_info: of the extension,
+    empty where there is none."""
+    cuda = {k: build_info.get(k) for k in ("nvcc", "ptxas", "flags", "arch_list")}
     readers = {name: tools.version(tools.find(name)) for name in ("cuobjdump", "nvdisasm")}
     return {"cuda": cuda, "triton": triton_api.flags(), "readers": readers}
-
-
-def read(path: Path) -> tuple[dict[str, Any], dict[str, KernelFacts], dict[str, dict[str, Any]]]:
-    """(the whole file, kernels by hash, rows by key). Raises ExplainError for anything else."""
-    try:
-        data = json.loads(path.read_text())
-        version = str(data["schema"])
-        kernels = {name: kernel_from_json(entry) for name, entry in data["kernels"].items()}
-        rows = dict(data.get("rows", {}))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ExplainError(f"{path}: cannot be read as facts ({error}); write it again") from None
-    if version.split(".")[0] != SCHEMA.split(".")[0]:
-        raise ExplainError(f"{path}: schema {version}, this harness knows {SCHEMA}; update it")
-    return data, kernels, rows

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..registry import REPOSITORY, Registry
 from ..results import read_run
 from ..sides import NAMES
+from ..spelling import did_you_mean
 from .by_hand import ByHand, Cell, by_hand
 from .facts import ExplainError
 from .reach import Named
@@ -23,7 +24,9 @@ def lines(run_path: Path | None, ops: Sequence[str], sides: Sequence[str]) -> li
     known = [str(op) for op in run.rows["op"].drop_duplicates()]
     for op in ops:
         if op not in known:
-            raise ExplainError(f"op {op!r} is not in this run; it has {', '.join(known)}")
+            raise ExplainError(
+                f"op {op!r} is not in this run; it has {', '.join(known)}{did_you_mean(op, known)}"
+            )
     facts, registry = facts_of(run), Registry()
     text: list[str] = []
     for op in ops or known:

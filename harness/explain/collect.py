@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..extension_probe import build_info
 from ..registry import Registry
 from ..sides import SIDES
 from . import cubin, extension, nvcc, triton_api, variants
-from .book import SCHEMA, tools_of_both_sides
+from .book import tools_of_both_sides
+from .fact_file import SCHEMA
 from .facts import ExplainError, KernelFacts, Launch, to_json
 from .occupancy import limits_of, occupancy, waves
 from .variants import Variant
@@ -20,10 +21,11 @@ from .variants import Variant
 @dataclass
 class Explained:
     """arch: of the GPU that is meant, as a number ("90"). n_sms: of the visible one, 0 for the
-    arch's usual card. notes: what is missing, and why."""
+    arch's usual card. tools: versions of what made the code. notes: what is missing, and why."""
 
     arch: str
     n_sms: int = 0
+    tools: dict[str, Any] = field(default_factory=dict)
     variants: list[Variant] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -33,7 +35,7 @@ class Explained:
         return {
             "schema": SCHEMA,
             "arch": self.arch,
-            "tools": tools_of_both_sides(),
+            "tools": self.tools,
             "problems": self.notes,
             "kernels": kernels,
             "variants": [variant_json(v, self.arch, self.n_sms) for v in self.variants],
@@ -52,7 +54,18 @@ def collect(
             found.variants += add(registry, stems, found)
         except ExplainError as error:
             found.notes.append(f"{side}: {error}")
+    found.tools = tools_of_both_sides(_build_info(found))
     return found
+
+
+def _build_info(found: Explained) -> dict[str, Any]:
+    try:
+        facts, problem = build_info(extension.binary())
+    except ExplainError:  # said already where the CUDA side was asked for
+        return {}
+    if problem:
+        found.notes.append(problem)
+    return facts
 
 
 def _triton(registry: Registry, stems: Sequence[str], found: Explained) -> list[Variant]:
@@ -68,7 +81,9 @@ def _cuda(registry: Registry, stems: Sequence[str], found: Explained) -> list[Va
     binary = extension.binary()
     chosen, text = extension.code_for(found.arch, extension.contents(binary))
     if chosen:
-        kernels = _with_spills(extension.kernels(binary, chosen, registry.stems), chosen)
+        kernels = _with_spills(
+            extension.kernels(binary, chosen, registry.stems), chosen, found.notes
+        )
     else:
         found.notes.append(f"cuda on sm_{found.arch}: {text}")
         target = found.arch + ("a" if found.arch == "90" else "")
@@ -79,27 +94,27 @@ def _cuda(registry: Registry, stems: Sequence[str], found: Explained) -> list[Va
     return [Variant(kernel) for kernel in kernels if kernel.op in stems]
 
 
-def _with_spills(kernels: list[KernelFacts], arch: str) -> list[KernelFacts]:
+def _with_spills(kernels: list[KernelFacts], arch: str, notes: list[str]) -> list[KernelFacts]:
     """The kernels, with what ptxas says of a second compile for those that have a stack."""
     if not any(kernel.stack_bytes for kernel in kernels):
         return kernels
+    problems: dict[str, None] = {}
     for source in nvcc.sources():
-        with contextlib.suppress(ExplainError):  # without an nvcc it stays unknown
+        try:
             _, log = nvcc.compile_source(source, arch)
-            kernels = nvcc.with_spills(kernels, log, same_build=False)
+        except ExplainError as error:  # without an nvcc it stays unknown
+            problems[str(error)] = None
+            continue
+        kernels = nvcc.with_spills(kernels, log, same_build=False)
+    notes += [f"cuda spills of kernels with a stack: {problem}" for problem in problems]
     return kernels
 
 
 def matching(found: Sequence[Variant], pattern: str) -> list[Variant]:
-    """Variants whose name, configuration or a case fits the glob."""
-    if not pattern:
-        return list(found)
-
-    def fits(variant: Variant) -> bool:
-        names = (variant.kernel.name, variant.config, *variant.cases)
-        return any(fnmatch.fnmatchcase(name, f"*{pattern}*") for name in names)
-
-    return [variant for variant in found if fits(variant)]
+    """Variants one of whose names the glob fits: `*` and `?` alone are special, for `[` stands in
+    the tables for itself."""
+    whole = f"*{pattern.replace('[', '[[]')}*"
+    return [v for v in found if any(fnmatch.fnmatchcase(name, whole) for name in v.names)]
 
 
 @dataclass(frozen=True)
@@ -160,13 +175,11 @@ def variant_json(variant: Variant, arch: str, n_sms: int = 0) -> dict[str, Any]:
         "config": variant.config,
     }
     if variant.launch is not None:
-        entry["launch"] = to_json(variant.launch)
+        entry["launch"] = to_json(replace(variant.launch, cubin=""))  # a path of this machine
     fit = fit_of(kernel, variant.launch, arch, n_sms)
     if fit is not None:
         entry |= {"occupancy": fit.occupancy, "limiter": fit.limiter, "waves": fit.waves}
         entry["in_flight_bytes_per_sm"] = fit.in_flight_bytes
         if fit.upper:
             entry["occupancy_is_upper_bound"] = True
-    if variant.cache_hit is not None:
-        entry |= {"cache_hit": variant.cache_hit, "compile_ms": variant.compile_ms}
     return entry

@@ -1,45 +1,37 @@
-"""`explain`: parsing is in cli.py; here is what it does with its options."""
+"""`explain`: parsing is in options.py; here is what it does with its options."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 from ..registry import Registry
+from ..sides import SIDES
+from ..spelling import did_you_mean
 from . import diff, ncu, run_view, view
-from .collect import SIDES, collect, matching
+from .collect import Explained, collect, matching
 from .facts import ExplainError
+from .options import refuse_ignored
+from .variants import Variant
 
-DEFAULT_ARCH = "90a"
+DEFAULT_ARCH = "90"
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Print what was asked for; 0, or 1 when --diff found a difference."""
+    """Print what was asked for; 0, or 1 for a difference or a mismatch."""
+    refuse_ignored(options)
     if options.by_hand:
         return _by_hand(options)
     if options.diff:
-        return _diff(options.diff, options.json)
+        return _diff(options)
     if options.run is not None:
-        print("\n".join(run_view.lines(options.run, options.ops, options.side)))
-        return 0
+        text, n_mismatches = run_view.lines(options.run, options.ops, options.side or "")
+        print("\n".join(text))
+        return 1 if n_mismatches else 0
     if options.ncu is not None:
         print("\n".join(ncu.lines(options.ncu)))
         return 0
-    registry = Registry()
-    for stem in options.ops:
-        registry.spec(stem)
-    sides = (options.side,) if options.side else SIDES
-    gpu, n_sms = gpu_here()
-    arch = options.arch or gpu or DEFAULT_ARCH
-    ops = list(dict.fromkeys(options.ops)) or registry.stems
-    found = collect(registry, ops, arch, sides)
-    found.n_sms = n_sms if found.arch == gpu else 0
-    everything = found.variants
-    found.variants = matching(everything, options.variant)
-    if everything and not found.variants:
-        raise ExplainError(f"--variant {options.variant}: fits none of {len(everything)} variants")
+    found = _chosen(options)
     if options.json:
         print(json.dumps(found.as_json(), indent=1))
         return 0
@@ -47,9 +39,35 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def _chosen(options: argparse.Namespace) -> Explained:
+    """The variants that were asked for; ExplainError where there is none."""
+    registry = Registry()
+    for stem in options.ops:
+        registry.spec(stem)
+    gpu, n_sms = gpu_here()
+    ops = list(dict.fromkeys(options.ops)) or registry.stems
+    sides = (options.side,) if options.side else SIDES
+    found = collect(registry, ops, options.arch or gpu or DEFAULT_ARCH, sides)
+    found.n_sms = n_sms if found.arch == gpu else 0
+    everything = found.variants
+    if not everything:
+        why = "; ".join(found.notes) or f"{', '.join(ops)} has no {' or '.join(sides)} side"
+        raise ExplainError(f"no kernel to show: {why}")
+    found.variants = matching(everything, options.variant)
+    if not found.variants:
+        raise ExplainError(_none_fits(options.variant, everything))
+    return found
+
+
+def _none_fits(pattern: str, variants: list[Variant]) -> str:
+    names = {name for v in variants for name in (*v.names, v.kernel.name.partition("<")[0])}
+    return (
+        f"--variant {pattern}: fits none of {len(variants)} variants, such as "
+        f"{variants[0].label!r}{did_you_mean(pattern, sorted(names))}"
+    )
+
+
 def _by_hand(options: argparse.Namespace) -> int:
-    if options.diff or options.ncu is not None or options.json:
-        raise ExplainError("--by-hand reads a run: take --run with it, not --diff, --ncu or --json")
     from . import by_hand_view  # needs pandas, as no other table here does
 
     sides = (options.side,) if options.side else SIDES
@@ -69,10 +87,9 @@ def gpu_here() -> tuple[str, int]:
     return f"{properties.major}{properties.minor}", int(properties.multi_processor_count)
 
 
-def _diff(files: Sequence[Path], as_json: bool) -> int:
-    old, new = files
-    found = diff.differences(diff.entries(old), diff.entries(new))
-    if as_json:
+def _diff(options: argparse.Namespace) -> int:
+    found = diff.compare(*options.diff)
+    if options.json:
         print(json.dumps(found.as_json(), indent=1))
     else:
         print("\n".join(diff.lines(found)))

@@ -17,6 +17,7 @@ from .occupancy import RESERVED_SHARED_BYTES
 
 _USAGE = re.compile(r"Function (\S+?):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _FIRST_ARCH_WITH_RESERVE_LISTED = 90
+UNTOLD = "not told"  # begins the source of a fact whose tool was stopped
 
 
 def resource_usage(text: str) -> dict[str, tuple[int, int, int]]:
@@ -95,6 +96,8 @@ def is_whole(facts: Mapping[str, Any]) -> bool:
     cuobjdump, nvdisasm = tools.find("cuobjdump"), tools.find("nvdisasm")
     told = facts.get("registers") is not None or not cuobjdump
     instructions = facts.get("instructions") or {}
+    spills = str((facts.get("sources") or {}).get("spills", ""))
+    told = told and not spills.startswith(UNTOLD)
     return told and (instructions.get("source") == "sass" or not (cuobjdump or nvdisasm))
 
 

@@ -31,15 +31,22 @@ def sections(cubin: bytes) -> dict[str, Section]:
     try:
         headers = [struct.unpack_from("<IIQQQQ", cubin, start + i * size) for i in range(count)]
         _, _, _, _, names_start, names_size = headers[names_at]
-    except (struct.error, IndexError) as error:
+        names = cubin[names_start : names_start + names_size]
+        return dict(_section(cubin, names, header) for header in headers)
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise ExplainError(f"not a whole cubin: {error}; rebuild") from None
-    names = cubin[names_start : names_start + names_size]
-    found = {}
-    for name_at, kind, _, _, offset, length in headers:
-        name = names[name_at : names.index(b"\0", name_at)].decode()
-        data = b"" if kind == _NOBITS else cubin[offset : offset + length]
-        found[name] = Section(name, length, data)
-    return found
+
+
+def _section(
+    cubin: bytes, names: bytes, header: tuple[int, int, int, int, int, int]
+) -> tuple[str, Section]:
+    name_at, kind, _, _, offset, length = header
+    name = names[name_at : names.index(b"\0", name_at)].decode()
+    if kind == _NOBITS:
+        return name, Section(name, length, b"")
+    if offset + length > len(cubin):
+        raise ValueError(f"section {name} ends at byte {offset + length} of {len(cubin)}")
+    return name, Section(name, length, cubin[offset : offset + length])
 
 
 def fat_binaries(binary: bytes) -> Iterator[bytes]:
@@ -55,6 +62,8 @@ def fat_binaries(binary: bytes) -> Iterator[bytes]:
         magic, _, header_size, size = _FAT_HEADER.unpack_from(data, at)
         if magic != _FAT_MAGIC or header_size < _FAT_HEADER.size:
             raise ExplainError(f"no fat binary at byte {at} of {_FAT_SECTION}: {magic:#x}; rebuild")
+        if at + header_size + size > len(data):
+            raise ExplainError(f"the fat binary at byte {at} of {_FAT_SECTION} is cut; rebuild")
         yield data[at : at + header_size + size]
         at += -(-(header_size + size) // _FAT_ALIGNMENT) * _FAT_ALIGNMENT
 
@@ -77,7 +86,7 @@ def max_threads(found: dict[str, Section], symbol: str) -> int | None:
     data, at = (section.data if section else b""), 0
     while at + 4 <= len(data):
         form, attribute, size = struct.unpack_from("<BBH", data, at)
-        if form == _SIZED and attribute == _MAX_THREADS and size == 12:
+        if form == _SIZED and attribute == _MAX_THREADS and size == 12 and at + 16 <= len(data):
             x, y, z = struct.unpack_from("<III", data, at + 4)
             return int(x * y * z)
         at += 4 + (size if form == _SIZED else 0)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..extension_probe import damage
 from . import cubin, elf, store, tools
 from .facts import ExplainError, KernelFacts, kernel_from_json, to_json
 
@@ -47,6 +48,8 @@ def _cuobjdump() -> str:
 
 def contents(path: Path) -> Contents:
     """Raises ExplainError without a cuobjdump, and for a file in which it finds no GPU code."""
+    if reason := damage(path):
+        raise ExplainError(f"{reason}; run `make clean build`")
     tool = _cuobjdump()
     elf_list = tools.run([tool, "-lelf", str(path)])
     if elf_list is None:
@@ -118,6 +121,6 @@ def _cubins(fat_binary: bytes, arch: str) -> list[bytes]:
         whole = folder / "whole.fatbin"
         whole.write_bytes(fat_binary)
         # Names of extracted files hold the arch; `-arch` would not tell 90 from 90a.
-        if tools.run([tool, "-xelf", f".sm_{arch}.cubin", str(whole)], folder) is None:
+        if tools.run([tool, "-xelf", f".sm_{arch}.cubin", str(whole)], cwd=folder) is None:
             raise ExplainError(f"{tool} cannot read the extension; run `make clean build`")
         return [file.read_bytes() for file in sorted(folder.glob(f"*.sm_{arch}.cubin"))]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from .typed import MisfitError, made
 
 
 class ExplainError(Exception):
@@ -109,31 +111,34 @@ def _plain(value: Any) -> Any:
 
 def kernel_from_json(data: Mapping[str, Any]) -> KernelFacts:
     """The inverse of to_json. Raises ExplainError for what is no kernel's facts."""
-    known = {f.name for f in fields(KernelFacts)}
     try:
-        kept = {key: value for key, value in data.items() if key in known}
+        kept = {"op": ""} | dict(data)
         if "instructions" in kept:
             kept["instructions"] = _instructions_from_json(kept["instructions"])
-        kept["warnings"] = tuple(kept.get("warnings", ()))
-        return KernelFacts(**({"op": ""} | kept))
+        kernel = made(KernelFacts, kept)
     except (TypeError, ValueError, AttributeError) as error:
-        raise ExplainError(f"not a kernel's facts: {error}; write the file again") from None
+        raise ExplainError(f"not a kernel's facts: {error}") from None
+    return replace(kernel, warnings=tuple(kernel.warnings))
 
 
 def _instructions_from_json(data: Mapping[str, Any]) -> Instructions:
-    known = {f.name for f in fields(Instructions)}
-    kept = {key: value for key, value in data.items() if key in known}
+    kept = dict(data)
     for key in ("loads", "stores", "async_bytes"):
         kept[key] = {int(width): count for width, count in kept.get(key, {}).items()}
-    for key in ("async_copy", "matrix"):
-        kept[key] = tuple(kept.get(key, ()))
-    return Instructions(**kept)
+    counts = made(Instructions, kept)
+    return replace(counts, async_copy=tuple(counts.async_copy), matrix=tuple(counts.matrix))
 
 
 def launch_from_json(data: Mapping[str, Any]) -> Launch:
-    known = {f.name for f in fields(Launch)}
-    kept = {key: value for key, value in data.items() if key in known}
-    for key in ("grid", "block"):
-        if key in kept:
-            kept[key] = tuple(kept[key])
-    return Launch(**kept)
+    """The inverse of to_json. Raises ExplainError for what is no launch."""
+    try:
+        launch = made(Launch, data)
+    except MisfitError as error:
+        raise ExplainError(f"not a launch: {error}") from None
+    grid, block = (None if size is None else _triple(size) for size in (launch.grid, launch.block))
+    return replace(launch, grid=grid, block=block)
+
+
+def _triple(size: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = size
+    return x, y, z

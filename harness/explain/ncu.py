@@ -8,9 +8,8 @@ permission that containers and clouds seldom give.
 from __future__ import annotations
 
 import csv
-import io
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,8 +26,9 @@ METRICS = (
     "sm__warps_active.avg.pct_of_peak_sustained_active",
     "smsp__inst_executed_op_local_ld.sum",
 )
+_COLUMNS = ("ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
 _NO_PERMISSION = "ERR_NVGPUCTRPERM"
-_SCALES = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "": 1.0}
+_SCALES = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12, "": 1.0}
 _TIME_WORDS = ("time", "duration", "cycles", "per_second", "elapsed", "frequency", "hz")
 
 
@@ -78,7 +78,8 @@ def command(program: Sequence[str], kernel: str, launches: int = 1) -> list[str]
 def parse(text: str) -> list[Profile]:
     """Profiles from ncu's CSV output, the program's own lines before it included.
 
-    Raises ExplainError with "not available: ..." when ncu says why it measured nothing.
+    Raises ExplainError: "not available: ..." when ncu says why it measured nothing, else what is
+    wrong with the table.
     """
     if _NO_PERMISSION in text:
         raise ExplainError(
@@ -91,12 +92,36 @@ def parse(text: str) -> list[Profile]:
         said = next((row for row in rows if row.startswith("==ERROR==")), "it printed no table")
         raise ExplainError(f"not available: {said.removeprefix('==ERROR==').strip()}")
     profiles: dict[str, Profile] = {}
-    for row in csv.DictReader(io.StringIO("\n".join(rows[start:]))):
-        name, value = row.get("Metric Name") or "", _number(row)
+    for row in _table(rows, start):
+        name, value = row["Metric Name"], _number(row)
         profile = profiles.setdefault(row["ID"], Profile(row["Kernel Name"]))
         if value is not None and not is_time(name):
             profile.values[name] = value
+    if not profiles:
+        raise ExplainError("its table has a header and no row; profile a launch")
     return list(profiles.values())
+
+
+def _table(rows: Sequence[str], start: int) -> Iterator[dict[str, str]]:
+    """The rows under the header at `start`, ncu's own remarks left out, each whole."""
+    header = next(csv.reader([rows[start]]))
+    missing = [name for name in _COLUMNS if name not in header]
+    if missing:
+        raise ExplainError(
+            f"its table lacks the column {', '.join(missing)}; record it with ncu --csv --metrics"
+        )
+    for number, row in enumerate(rows[start + 1 :], start + 2):
+        if not row.strip() or row.startswith("=="):
+            continue
+        try:
+            cells = next(csv.reader([row], strict=True))
+        except csv.Error as error:
+            raise ExplainError(f"line {number} is cut ({error}); record it again") from None
+        if len(cells) != len(header):
+            raise ExplainError(
+                f"line {number} has {len(cells)} cells, want {len(header)}; record it again"
+            )
+        yield dict(zip(header, cells, strict=True))
 
 
 def is_time(metric: str) -> bool:
@@ -106,20 +131,20 @@ def is_time(metric: str) -> bool:
 
 def _number(row: dict[str, str]) -> float | None:
     try:
-        value = float((row.get("Metric Value") or "").replace(",", ""))
+        value = float(row["Metric Value"].replace(",", ""))
     except ValueError:  # "n/a"
         return None
-    return value * _SCALES.get(row.get("Metric Unit") or "", 1.0)
+    return value * _SCALES.get(row["Metric Unit"], 1.0)
 
 
 def lines(file: Path) -> list[str]:
-    """What a recorded ncu CSV holds, or why nothing; a line a launch."""
+    """What a recorded ncu CSV holds, a line a launch. Raises ExplainError where it holds nothing."""
     try:
         profiles = parse(file.read_text(errors="replace"))
     except OSError as error:
         raise ExplainError(f"{file}: {error.strerror}; name ncu's CSV output") from None
     except ExplainError as error:
-        return [str(error)]
+        raise ExplainError(f"{file}: {error}") from None
     return [f"{p.kernel}: {_values(p.values.items())}" for p in profiles]
 
 

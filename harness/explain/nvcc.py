@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .. import compilers
 from ..registry import REPOSITORY
-from . import cubin, store, tools
+from . import cubin, elf, store, tools
 from .facts import ExplainError, KernelFacts
 
 # As setup.py builds, which torch completes with flags that do not touch these sources.
@@ -75,26 +75,39 @@ def compile_source(source: Path, arch: str, extra: Sequence[str] = ()) -> tuple[
     parts += [file.read_bytes() for file in (source, *headers)]
     stem = store.folder() / f"{source.stem}-{arch}-{store.digest(parts)}"
     binary, log = stem.with_suffix(".cubin"), stem.with_suffix(".log")
-    if not (binary.is_file() and log.is_file()):
-        try:
-            binary.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExplainError(
-                f"{binary.parent} cannot hold compiled kernels ({error.strerror}), wanted "
-                "a folder; set CVT_EXPLAIN_CACHE to one"
-            ) from None
-        partial = binary.with_name(f".{binary.name}.{os.getpid()}")
-        command = [found.path, *FLAGS, *extra, f"-I{csrc}", "-Xptxas", "-v"]
-        # Not -arch=sm_90a: nvcc 13.0 refuses wgmma with it.
-        command += [f"-gencode=arch=compute_{arch},code=sm_{arch}", "-cubin"]
-        command += ["-o", str(partial), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
-        if done.returncode != 0:
-            first = next(iter(done.stderr.strip().splitlines()), f"exit code {done.returncode}")
-            raise ExplainError(f"nvcc cannot compile {source.name} for sm_{arch}: {first}")
+    kept = _kept(binary, log)
+    if kept is not None:
+        return kept
+    command = [found.path, *FLAGS, *extra, f"-I{csrc}", "-Xptxas", "-v"]
+    # Not -arch=sm_90a: nvcc 13.0 refuses wgmma with it.
+    command += [f"-gencode=arch=compute_{arch},code=sm_{arch}", "-cubin", str(source)]
+    try:
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=binary.parent, prefix=".nvcc-") as folder:
+            made = Path(folder, "kernels.cubin")
+            done = tools.call([*command, "-o", str(made)], _TIMEOUT_S)
+            if done.returncode != 0:
+                first = next(iter(done.stderr.strip().splitlines()), f"code {done.returncode}")
+                raise ExplainError(f"nvcc cannot compile {source.name} for sm_{arch}: {first}")
+            cubin_bytes = made.read_bytes()
         store.write(log, done.stderr.encode())
-        partial.replace(binary)
-    return binary.read_bytes(), log.read_text()
+        store.write(binary, cubin_bytes)
+    except OSError as error:
+        raise ExplainError(
+            f"{binary.parent} cannot hold compiled kernels ({error.strerror}), wanted a folder "
+            "with room; set CVT_EXPLAIN_CACHE to one"
+        ) from None
+    return cubin_bytes, done.stderr
+
+
+def _kept(binary: Path, log: Path) -> tuple[bytes, str] | None:
+    """What an earlier call wrote; None where there is none, or a full disk or a crash cut it."""
+    try:
+        kept = binary.read_bytes(), log.read_text(errors="replace")
+        elf.sections(kept[0])
+    except (OSError, ExplainError):
+        return None
+    return kept if kept[1] else None
 
 
 def kernels(arch: str, stems: Sequence[str]) -> list[KernelFacts]:

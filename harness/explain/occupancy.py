@@ -89,6 +89,11 @@ def _rounded(shared_bytes: int) -> int:
     return -(-shared_bytes // _SHARED_UNIT) * _SHARED_UNIT
 
 
+def waves_in_words(number: float) -> str:
+    """Two digits of a part of a wave, one behind the point of more: never a bare 0."""
+    return f"{number:.2g}" if number < 1 else f"{number:.1f}"
+
+
 def waves(n_blocks: int, blocks_per_sm: int, n_sms: int) -> float | None:
     """How often the card is filled; None where no block fits."""
     room = blocks_per_sm * n_sms

@@ -3,48 +3,108 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+import io
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..schema import BENCH_NAME
-from .book import FACTS_NAME, read, row_key
+from ..csv_read import read_text, refuse_cut_lines
+from ..schema import BENCH_NAME, KEY
+from ..spelling import did_you_mean
+from .fact_file import FACTS_NAME, TimedLaunch, launches_of, read, row_key
 from .facts import ExplainError, KernelFacts
+from .occupancy import waves_in_words
+
+_NEEDED = (*KEY, "status", "kernel_hash", "config")
 
 
-def lines(run: Path, ops: Sequence[str] = (), side: str = "") -> list[str]:
-    """A line a row and kernel. Raises ExplainError for a folder without facts.json."""
+def lines(run: Path, ops: Sequence[str] = (), side: str = "") -> tuple[list[str], int]:
+    """(a line a row and kernel, how many rows have another kernel's facts). Raises ExplainError for
+    what is no run with facts.json, for damaged files and where no row is left to show."""
+    folder = _folder(run)
+    facts = read(folder / FACTS_NAME)
+    text, n_mismatches = [], 0
+    for row in _chosen(run, _rows(folder / BENCH_NAME), ops, side):
+        entry = facts.rows.get(row_key(row))
+        mismatch, parts = "", ["no facts"]
+        if entry is not None:
+            launches = _launches(folder / FACTS_NAME, row, entry, facts.kernels)
+            mismatch = mismatches(row, entry)
+            parts = [f"MISMATCH: {mismatch}"] if mismatch else [_launch(one) for one in launches]
+        n_mismatches += bool(mismatch)
+        text += [f"{_label(row)}: {part}" for part in parts]
+    return [*text, *(f"problem: {problem}" for problem in facts.problems)], n_mismatches
+
+
+def _folder(run: Path) -> Path:
+    if not os.path.exists(run):
+        raise ExplainError(f"--run {run}: does not exist; want a run's folder")
+    if not run.is_dir() and run.name not in (BENCH_NAME, FACTS_NAME):
+        raise ExplainError(f"--run {run}: is no run; want its folder, or the {BENCH_NAME} in it")
     folder = run if run.is_dir() else run.parent
-    _, kernels, rows = read(folder / FACTS_NAME)
-    text = []
-    for row in _rows(folder / BENCH_NAME):
-        if row["status"] != "ok" or (ops and row["op"] not in ops):
-            continue
-        if side and row["backend"] != side:
-            continue
-        label = f"{row['op']} {row['case']} {row['dtype']} {row['backend']}"
-        entry = rows.get(row_key(row))
-        text += [f"{label}: {part}" for part in _parts(row, entry, kernels)]
-    return text
+    for name in (BENCH_NAME, FACTS_NAME):
+        if not (folder / name).is_file():
+            raise ExplainError(f"--run {run}: holds no {name}; want a run that was timed on a GPU")
+    return folder
 
 
-def _rows(path: Path) -> Iterable[dict[str, str]]:
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of bench.csv, whole lines only. Raises ExplainError for another or a damaged file,
+    and for one without a row; ResultsError for lines that were cut."""
+    data, _ = read_text(path)
     try:
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise ExplainError(f"{path}: {error.strerror}; name a run's folder") from None
+        table = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ExplainError(f"{path} is no table ({error}); copy the run again") from None
+    header = table[0] if table else []
+    missing = [name for name in _NEEDED if name not in header]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ExplainError(
+            f"{path} lacks the column {', '.join(missing[:3])}{more}; want a run of this harness"
+        )
+    refuse_cut_lines(path, data, len(header))
+    rows = [dict(zip(header, cells, strict=True)) for cells in table[1:] if cells]
+    if not rows:
+        raise ExplainError(f"{path} has a header and no row; want a run that was timed")
+    return rows
 
 
-def _parts(
-    row: Mapping[str, str], entry: Mapping[str, Any] | None, kernels: Mapping[str, KernelFacts]
-) -> list[str]:
-    if entry is None:
-        return ["no facts"]
-    mismatch = mismatches(row, entry)
-    if mismatch:
-        return [f"MISMATCH: {mismatch}"]
-    return [_launch(launch, kernels.get(launch.get("hash", ""))) for launch in entry["launches"]]
+def _chosen(
+    run: Path, rows: Sequence[Mapping[str, str]], ops: Sequence[str], side: str
+) -> list[Mapping[str, str]]:
+    known = list(dict.fromkeys(row["op"] for row in rows))
+    for op in ops:
+        if op not in known:
+            raise ExplainError(
+                f"op {op!r} is not in {run}; it has {', '.join(known)}{did_you_mean(op, known)}"
+            )
+    kept = [
+        row
+        for row in rows
+        if row["status"] == "ok" and row["op"] in (ops or known) and side in ("", row["backend"])
+    ]
+    if not kept:
+        of = f" of {', '.join(ops)}" if ops else ""
+        raise ExplainError(f"{run}: no {side + ' ' if side else ''}row{of} was timed (status ok)")
+    return kept
+
+
+def _launches(
+    path: Path, row: Mapping[str, str], entry: Any, kernels: Mapping[str, KernelFacts]
+) -> tuple[TimedLaunch, ...]:
+    try:
+        return launches_of(entry, kernels)
+    except ExplainError as error:
+        raise ExplainError(
+            f"{path}: row {row_key(row)!r}: {error}; run the benchmark again"
+        ) from None
+
+
+def _label(row: Mapping[str, str]) -> str:
+    rung = f":{row['variant']}" if row["variant"] else ""
+    return f"{row['op']} {row['case']} {row['dtype']} {row['backend']}{rung}"
 
 
 def mismatches(row: Mapping[str, str], entry: Mapping[str, Any]) -> str:
@@ -59,18 +119,19 @@ def mismatches(row: Mapping[str, str], entry: Mapping[str, Any]) -> str:
     return ""
 
 
-def _launch(launch: Mapping[str, Any], kernel: KernelFacts | None) -> str:
-    name = launch.get("name", launch["symbol"])
-    parts = [f"{launch.get('registers', '?')} registers"]
-    if launch.get("block"):
-        parts.append(f"{'x'.join(map(str, launch['grid']))} blocks of {launch['block'][0]}")
-    if "occupancy" in launch:
-        parts.append(f"occupancy {100 * launch['occupancy']:.0f} % ({launch['limiter']})")
-    if launch.get("waves") is not None:
-        parts.append(f"{launch['waves']:.1f} waves")
-    if kernel is not None and kernel.instructions is not None:
-        counts = kernel.instructions
+def _launch(timed: TimedLaunch) -> str:
+    launch, counts = timed.launch, timed.kernel.instructions if timed.kernel else None
+    parts = [f"{'?' if launch.registers is None else launch.registers} registers"]
+    if launch.block and launch.grid:
+        blocks, threads = ("x".join(map(str, size)) for size in (launch.grid, launch.block))
+        parts.append(f"{blocks} blocks of {threads.removesuffix('x1').removesuffix('x1')}")
+    if timed.occupancy is not None:
+        parts.append(f"occupancy {100 * timed.occupancy:.0f} % ({timed.limiter})")
+    if timed.waves is not None:
+        parts.append(f"{waves_in_words(timed.waves)} waves")
+    if timed.kernel is not None and counts is not None:
         parts.append(f"loads of {'/'.join(map(str, counts.loads)) or 'no'} B")
         parts += [*counts.async_copy, *counts.matrix]
-        parts.append(f"{kernel.spill_bytes} B spilled")
-    return f"{name} {launch.get('hash', 'unknown')}: {', '.join(parts)}"
+        spilled = timed.kernel.spill_bytes
+        parts.append("spills unknown" if spilled is None else f"{spilled} B spilled")
+    return f"{timed.name} {launch.hash or 'unknown'}: {', '.join(parts)}"

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from .fact_file import TimedLaunch
 from .facts import Instructions
-from .timed import TimedLaunch, TimedSide
+from .timed import TimedSide
 
 # Opcodes as the mix has them: SASS's first word, PTX's first two.
 _SHARED = re.compile(

@@ -43,11 +43,14 @@ def remember(
 ) -> Any:
     """What `make` gives as JSON, from an earlier call with the same parts where there was one.
 
-    Only a `whole` answer is kept. A cache that cannot be read or written costs time, nothing else.
+    Only a `whole` answer is kept, and taken again. A cache that cannot be read or written, or was
+    damaged since, costs time, nothing else.
     """
     file = folder() / f"{kind}-{digest([*parts, own_code()])}.json"
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads(file.read_text())
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        kept = json.loads(file.read_text())
+        if whole(kept):
+            return kept
     answer = make()
     if not whole(answer):
         return answer

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +11,8 @@ import pandas as pd
 from ..results import Run
 from ..schema import KEY
 from ..sides import NAMES, SIDES
-from .book import FACTS_NAME, read, row_key
-from .facts import ExplainError, KernelFacts, Launch, launch_from_json
+from .fact_file import FACTS_NAME, TimedLaunch, launches_of, read, row_key
+from .facts import ExplainError, KernelFacts
 from .run_view import mismatches
 
 _CASE = [column for column in KEY if column not in ("op", "backend", "variant")]
@@ -29,34 +28,6 @@ class Facts:
     tools: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
     detail: str = ""
-
-
-@dataclass(frozen=True)
-class TimedLaunch:
-    """One kernel of a call, as it was launched. occupancy: share of an SM's warps. waves: how often
-    its blocks fill the card; both None where unknown."""
-
-    name: str
-    launch: Launch
-    kernel: KernelFacts | None = None
-    occupancy: float | None = None
-    limiter: str = ""
-    waves: float | None = None
-
-    @property
-    def function(self) -> str:
-        """The kernel's name in its source."""
-        return self.name.partition("<")[0]
-
-    @property
-    def n_blocks(self) -> int | None:
-        return math.prod(self.launch.grid) if self.launch.grid else None
-
-    @property
-    def shared_bytes(self) -> int | None:
-        """A block's, static and dynamic, without what the driver reserves; None when unknown."""
-        known = (self.launch.static_shared_bytes, self.launch.dynamic_shared_bytes)
-        return None if None in known else sum(n for n in known if n is not None)
 
 
 @dataclass(frozen=True)
@@ -93,14 +64,13 @@ def facts_of(run: Run) -> Facts:
         absent = f"the run has no {FACTS_NAME}"
         return Facts(problem=absent, detail=absent)
     try:
-        data, kernels, rows = read(path)
+        found = read(path)
     except ExplainError as error:
         return Facts(
             problem=f"{FACTS_NAME} cannot be read; run the benchmark again",
             detail=str(error).replace(str(path), FACTS_NAME),
         )
-    tools = data.get("tools")
-    return Facts(kernels, rows, tools if isinstance(tools, Mapping) else {})
+    return Facts(found.kernels, found.rows, found.tools)
 
 
 def timed_pair(run: Run, facts: Facts, op: str) -> TimedPair | None:
@@ -140,34 +110,9 @@ def _launches(row: Mapping[str, Any], facts: Facts) -> tuple[tuple[TimedLaunch, 
     if entry is None:
         return (), facts.problem or f"{FACTS_NAME} has no entry for it"
     try:
-        if mismatches(row, entry):
-            return (), f"{FACTS_NAME} is of other sources, another configuration or kernel"
-        found = tuple(_launch(data, facts.kernels) for data in _list(entry["launches"]))
-    except (KeyError, TypeError, ValueError, AttributeError):
+        found = launches_of(entry, facts.kernels)
+    except ExplainError:
         return (), f"{FACTS_NAME}: its entry cannot be read"
+    if mismatches(row, entry):
+        return (), f"{FACTS_NAME} is of other sources, another configuration or kernel"
     return found, "" if found else f"{FACTS_NAME} names no launch of it"
-
-
-def _list(value: Any) -> Sequence[Any]:
-    if not isinstance(value, list):
-        raise TypeError("launches is no list")
-    return value
-
-
-def _launch(data: Mapping[str, Any], kernels: Mapping[str, KernelFacts]) -> TimedLaunch:
-    launch = launch_from_json(data)
-    for size in (launch.grid, launch.block):
-        if size is not None and (len(size) != 3 or any(type(n) is not int for n in size)):
-            raise ValueError("grid and block are three whole numbers")
-    return TimedLaunch(
-        str(data.get("name") or launch.symbol),
-        launch,
-        kernels.get(launch.hash),
-        _number(data.get("occupancy")),
-        str(data.get("limiter") or ""),
-        _number(data.get("waves")),
-    )
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -7,10 +7,13 @@ import functools
 import importlib.util
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from .facts import ExplainError
 
 _TIMEOUT_S = 300
 
@@ -43,12 +46,29 @@ def run(command: Sequence[str], cwd: Path | None = None) -> str | None:
     """Standard output, None when the tool fails. Its standard error is dropped: tools of another
     version than the binary's print harmless warnings there."""
     try:
-        done = subprocess.run(
-            list(command), capture_output=True, text=True, timeout=_TIMEOUT_S, cwd=cwd
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = call(command, cwd=cwd)
+    except ExplainError:
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def call(
+    command: Sequence[str], timeout_s: float = _TIMEOUT_S, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The tool's own end, with whatever exit code. Raises ExplainError where it does not come to
+    one: it cannot be started, takes too long or is killed."""
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(
+            list(command), capture_output=True, errors="replace", timeout=timeout_s, cwd=cwd
+        )
+    except subprocess.TimeoutExpired:
+        raise ExplainError(f"{name} took more than {timeout_s:g} s and was stopped") from None
+    except OSError as error:
+        raise ExplainError(f"{command[0]} cannot be run: {error.strerror}") from None
+    if done.returncode < 0:
+        raise ExplainError(f"{name} was killed by {signal.Signals(-done.returncode).name}")
+    return done
 
 
 @functools.cache

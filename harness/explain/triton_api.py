@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -136,7 +135,8 @@ def facts_of(kernel: Any) -> Compiled:
 
 
 def ptxas_log(compiled: Compiled) -> str:
-    """What ptxas -v says while it makes the same cubin again; "" when it makes another one.
+    """What ptxas -v says while it makes the same cubin again; "" when it makes another one. Raises
+    ExplainError when it does not come to an end.
 
     Triton keeps no log and skips ptxas where its cache has the cubin. Which flags its release
     added is not asked: those that give the same machine code were the ones.
@@ -150,9 +150,7 @@ def ptxas_log(compiled: Compiled) -> str:
             source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
             source.write_text(compiled.ptx)
             flags = ["-lineinfo", "-v", *fusion, *extra, *given, f"--gpu-name=sm_{compiled.arch}"]
-            done = subprocess.run(
-                [tool, *flags, str(source), "-o", str(binary)], capture_output=True, text=True
-            )
+            done = tools.call([tool, *flags, str(source), "-o", str(binary)])
             if done.returncode == 0 and _code(binary.read_bytes()) == code:
                 return done.stderr
     return ""

@@ -38,8 +38,16 @@ def _read(compiled: triton_api.Compiled, stems: Sequence[str]) -> KernelFacts:
             sources=kernel.sources | {"instructions": "ptx"},
         )
     if kernel.stack_bytes and compiled.ptx:
-        kernel = nvcc.with_spills([kernel], triton_api.ptxas_log(compiled), same_build=True)[0]
+        kernel = _with_spills(kernel, compiled)
     return replace(kernel, warnings=tuple(_warnings(kernel)))
+
+
+def _with_spills(kernel: KernelFacts, compiled: triton_api.Compiled) -> KernelFacts:
+    try:
+        log = triton_api.ptxas_log(compiled)
+    except ExplainError as error:
+        return replace(kernel, sources=kernel.sources | {"spills": f"{cubin.UNTOLD}: {error}"})
+    return nvcc.with_spills([kernel], log, same_build=True)[0]
 
 
 def _warnings(kernel: KernelFacts) -> list[str]:

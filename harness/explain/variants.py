@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..backends import watch_compilations
 from ..offline import compile_only
 from ..registry import Registry
 from ..spec import Case, OpSpec, empty_outputs
@@ -26,14 +25,28 @@ _SLUGS = {90: "nvidia-h200"}
 @dataclass(frozen=True)
 class Variant:
     """One kernel as one configuration uses it. cases: labels of the bench cases that do, none
-    where the build alone is known. compile_ms: None where Triton's cache had the kernel."""
+    where the build alone is known."""
 
     kernel: KernelFacts
     launch: Launch | None = None
     cases: tuple[str, ...] = ()
     config: str = ""
-    cache_hit: bool | None = None
-    compile_ms: float | None = None
+
+    @property
+    def label(self) -> str:
+        """What the table calls it. The form of a kernel stands first, such as [looped], where its
+        name says more than its op."""
+        if not self.cases:
+            return self.kernel.name
+        form = self.kernel.name.removeprefix(f"{self.kernel.op}_").removesuffix("kernel")
+        more = f" +{len(self.cases) - 1}" if len(self.cases) > 1 else ""
+        head = f"[{form.rstrip('_')}] " if form.rstrip("_") else ""
+        return f"{head}{self.cases[0]}{more}{f': {self.config}' if self.config else ''}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it may be chosen by."""
+        return (self.kernel.name, self.label, self.config, *self.cases)
 
 
 @dataclass(frozen=True)
@@ -88,14 +101,12 @@ def _launches_of(
         for case in (c for c in spec.bench_cases if c.level != "full"):
             config, _ = tuned_config(slug, spec, "triton", dtype, case)
             arguments = empty_arguments(spec, case, dtype)
-            with compile_only(arch) as kernels, grids() as sizes, watch_compilations() as seen:
+            with compile_only(arch) as kernels, grids() as sizes:
                 launcher(*arguments, **config)
             make = functools.partial(
                 Variant,
                 cases=(f"{case.name} {dtype}",),
                 config=" ".join(f"{name}={value}" for name, value in config.items()),
-                cache_hit=not seen.count,
-                compile_ms=seen.compile_us / 1e3 if seen.count else None,
             )
             for kernel, grid in zip(kernels, sizes, strict=True):
                 compiled = triton_api.facts_of(kernel)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..sides import SIDES
 from .collect import Explained, fit_of
-from .facts import KernelFacts
+from .facts import Instructions
+from .occupancy import limits_of, waves_in_words
 from .variants import Variant
 
 _HEADER = (
     "kernel",
     "regs",
-    "spill",
-    "shared",
+    "spill B",
+    "shared B",
     "threads",
     "occupancy",
     "loads B",
     "stores B",
-    "async",
+    "async B",
     "matrix",
     "bar",
     "shfl",
@@ -25,6 +27,9 @@ _HEADER = (
     "in flight/SM",
     "waves",
 )
+# What a launch decides: the build of the CUDA side tells none of it, but threads by launch bounds.
+_OF_A_LAUNCH = ("threads", "occupancy", "in flight/SM", "waves")
+_UNKNOWN, _NONE = "?", "-"
 
 
 def lines(found: Explained, each: bool) -> list[str]:
@@ -32,7 +37,7 @@ def lines(found: Explained, each: bool) -> list[str]:
     text = []
     ops = dict.fromkeys(variant.kernel.op for variant in found.variants)
     for op in ops:
-        for side in ("cuda", "triton"):
+        for side in SIDES:
             of_side = [v for v in found.variants if (v.kernel.op, v.kernel.side) == (op, side)]
             if not of_side:
                 continue
@@ -42,12 +47,22 @@ def lines(found: Explained, each: bool) -> list[str]:
             groups = _groups(of_side) if grouped else [[v] for v in of_side]
             text += _table([_cells(group, found) for group in groups])
             text += [f"  warning: {w}" for w in _warnings(of_side)]
-    text += [f"note: {note}" for note in found.notes]
-    return text[1:] if text and not text[0] else text
+    text += ["", _legend(found), *(f"note: {note}" for note in found.notes)]
+    return text[1:]
+
+
+def _legend(found: Explained) -> str:
+    limits = limits_of(found.arch)
+    card = f"{found.n_sms or limits.n_sms} SMs" + ("" if found.n_sms else f" of {limits.card}")
+    return (
+        "legend: regs, spill a thread; shared a block; loads, stores, async: bytes a thread at once; "
+        "bar, shfl, atom: instructions in the code, a loop's once; in flight: an estimate; "
+        f"waves on {card}; {_UNKNOWN} unknown, {_NONE} none"
+    )
 
 
 def _warnings(found: Iterable[Variant]) -> list[str]:
-    return [f"{v.kernel.name} {v.config}: {w}" for v in found for w in v.kernel.warnings]
+    return [f"{v.label}: {w}" for v in found for w in v.kernel.warnings]
 
 
 def _groups(found: Sequence[Variant]) -> list[list[Variant]]:
@@ -82,66 +97,72 @@ def _cells(group: Sequence[Variant], found: Explained) -> tuple[str, ...]:
         _range(k.spill_bytes for k in kernels),
         _range(shared) + ("+?" if None in dynamic and any(c.async_copy for c in counts) else ""),
         _range(threads),
-        f"{upper}{share}% {limiters}" if fits else "",
-        _widths(c.loads for c in counts),
-        _widths(c.stores for c in counts),
+        f"{upper}{share}% {limiters}" if fits else _UNKNOWN,
+        _kinds(counts, filter(None, [_widths(c.loads for c in counts)])),
+        _kinds(counts, filter(None, [_widths(c.stores for c in counts)])),
         _kinds(
-            f"{n} {_widths([c.async_bytes]) if n == 'cp.async' else ''}".strip()
-            for c in counts
-            for n in c.async_copy
+            counts,
+            (
+                f"{n} {_widths([c.async_bytes]) if n == 'cp.async' else ''}".strip()
+                for c in counts
+                for n in c.async_copy
+            ),
         ),
-        _kinds(n for c in counts for n in c.matrix),
+        _kinds(counts, (n for c in counts for n in c.matrix)),
         _range(c.barriers for c in counts),
         _range(c.shuffles for c in counts),
         _range(c.atomics for c in counts),
         _kib(f.in_flight_bytes for f in fits),
-        _range(None if f.waves is None else round(f.waves, 1) for f in fits),
+        _range(None if f.waves is None else float(waves_in_words(f.waves)) for f in fits),
     )
 
 
 def _name(group: Sequence[Variant]) -> str:
-    first = group[0]
-    if len(group) > 1:
-        head = first.kernel.name.split(",")[0]
-        return f"{head}, ...> x{len(group)}"
-    if not first.cases:
-        return first.kernel.name
-    more = f" +{len(first.cases) - 1}" if len(first.cases) > 1 else ""
-    return f"{_kind(first.kernel)}{first.cases[0]}{more}: {first.config}"
-
-
-def _kind(kernel: KernelFacts) -> str:
-    """The form of a kernel whose name says more than its op."""
-    form = kernel.name.removeprefix(f"{kernel.op}_").removesuffix("kernel").rstrip("_")
-    return f"[{form}] " if form else ""
+    if len(group) == 1:
+        return group[0].label
+    head = group[0].kernel.name.split(",")[0]
+    return f"{head}, ...> x{len(group)}"
 
 
 def _range(values: Iterable[float | None]) -> str:
     known = [v for v in values if v is not None]
     if not known:
-        return ""
+        return _UNKNOWN
     low, high = min(known), max(known)
     return f"{low:g}" if low == high else f"{low:g}-{high:g}"
 
 
 def _kib(values: Iterable[int | None]) -> str:
     text = _range(None if v is None else round(v / 1024, 1) for v in values)
-    return f"{text} KiB" if text else ""
+    return text if text == _UNKNOWN else f"{text} KiB"
 
 
 def _widths(histograms: Iterable[dict[int, int]]) -> str:
     return "/".join(str(w) for w in sorted({w for h in histograms for w in h}, reverse=True))
 
 
-def _kinds(names: Iterable[str]) -> str:
-    return "+".join(dict.fromkeys(names))
+def _kinds(counts: Sequence[Instructions], names: Iterable[str]) -> str:
+    return ("+".join(dict.fromkeys(names)) or _NONE) if counts else _UNKNOWN
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    kept = [i for i in range(len(_HEADER)) if i == 0 or any(row[i] for row in rows)]
+    """The columns in which a cell says something, and a line for those that nobody knows."""
+    columns = list(zip(*rows, strict=True))
+    kept = [i for i, cells in enumerate(columns) if i == 0 or {*cells} - {_UNKNOWN, _NONE}]
+    unknown = [_HEADER[i] for i, cells in enumerate(columns) if {*cells} == {_UNKNOWN}]
     table = [tuple(_HEADER[i] for i in kept), *(tuple(row[i] for i in kept) for row in rows)]
     wide = [max(len(row[i]) for row in table) for i in range(len(kept))]
-    return [
+    text = [
         "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip()
         for row in table
     ]
+    launch = [name for name in unknown if name in _OF_A_LAUNCH]
+    if launch:
+        text.append(
+            f"  unknown: {', '.join(launch)}: the launch decides, and the build does not tell; "
+            "`explain --run` shows a run's"
+        )
+    code = [name for name in unknown if name not in _OF_A_LAUNCH]
+    if code:
+        text.append(f"  unknown: {', '.join(code)}: no tool here has told; `make doctor`")
+    return text
