@@ -12,11 +12,14 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from . import compare_options
 from .explain import options as explain_options
-from .output import complain, finished, lost
+from .output import complain, finished, is_lost, lost
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,22 +27,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller: `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    return finished(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """The command's exit code; an error becomes one line. Raises OSError for lost output."""
     try:
         options = _parser().parse_args(arguments)
-    except SystemExit as end:  # --help and wrong usage
-        raise SystemExit(finished(end.code if isinstance(end.code, int) else 0)) from None
-    return finished(_run(options))
-
-
-def _run(options: argparse.Namespace) -> int:
-    """The command's exit code; an error becomes one line."""
+    except SystemExit:
+        sys.stdout.flush()  # what --help printed
+        raise
     try:
         from . import commands
 
         code: int = getattr(commands, options.command)(options)
         return code
-    except BrokenPipeError as error:
-        return lost(error)
     except KeyboardInterrupt:
         complain("interrupted")
         return 130
@@ -52,6 +54,8 @@ def _run(options: argparse.Namespace) -> int:
         )
         return 2
     except Exception as error:
+        if isinstance(error, OSError) and is_lost(error):
+            raise
         if type(error).__name__ not in _ONE_LINE_ERRORS:
             return _unexpected(error)
         complain(f"error: {error}")
@@ -63,9 +67,7 @@ def _unexpected(error: Exception) -> int:
     try:
         sys.stdout.flush()
     except OSError as full:
-        code = lost(full)
-        if isinstance(error, OSError):  # then it was this one
-            return code
+        lost(full)
     if os.environ.get("CVT_DEBUG"):
         complain("".join(traceback.format_exception(error)).rstrip())
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -106,7 +108,10 @@ _ONE_LINE_ERRORS = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """An error is one line, without the usage before it."""
+    """An error is one line, without the usage before it; help that cannot be printed is one."""
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}; `{self.prog} --help` lists what there is\n")

@@ -61,4 +61,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(finished(main()))
+    sys.exit(finished(main))

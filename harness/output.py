@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 
-def finished(code: int) -> int:
-    """Flush what a command printed and return its exit code, or that of `lost`. Python's own flush
-    at exit would end in a traceback."""
+def finished(command: Callable[[], int]) -> int:
+    """The command's exit code once all that it printed is written, else that of `lost`. Python's
+    own flush at exit would end in a traceback."""
     try:
+        code = command()
         sys.stdout.flush()
     except OSError as error:
+        if not is_lost(error):
+            raise
         return lost(error)
     return code
+
+
+def is_lost(error: OSError) -> bool:
+    """Whether standard output is what could not be written: one line more cannot be either."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    if error.filename is not None:
+        return False
+    try:
+        sys.stdout.flush()
+        os.write(sys.stdout.fileno(), b"\n")
+    except OSError:
+        return True
+    return False
 
 
 def lost(error: OSError) -> int:

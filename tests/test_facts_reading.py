@@ -280,21 +280,24 @@ def test_rows_and_facts_join_and_a_mismatch_is_shown(tmp_path):
     bench = tmp_path / "bench.csv"
     bench.write_text(",".join(ROW) + "\n" + ",".join(ROW.values()) + "\n")
     write_facts(tmp_path / FACTS_NAME, facts())
-    (line,) = run_view.lines(tmp_path)
+    ((line,), n_mismatches) = run_view.lines(tmp_path)
+    assert n_mismatches == 0
     assert line.startswith(
         "vector_add 4096 f32 triton: add 0123: 32 registers, 4x1x1 blocks of 128"
     )
     write_facts(tmp_path / FACTS_NAME, facts(), kernel_hash="other")
-    (line,) = run_view.lines(tmp_path)
+    ((line,), n_mismatches) = run_view.lines(tmp_path)
+    assert n_mismatches == 1
     assert "MISMATCH: kernel_hash is 'abc' in the row and 'other' in facts.json" in line
-    assert run_view.lines(tmp_path, ["softmax"]) == []
+    with pytest.raises(ExplainError, match=r"op 'vector_ad' .* did you mean 'vector_add'"):
+        run_view.lines(tmp_path, ["vector_ad"])
 
 
 def test_a_row_without_facts_says_so(tmp_path):
     bench = tmp_path / "bench.csv"
     bench.write_text(",".join(ROW) + "\n" + ",".join(ROW.values()) + "\n")
     (tmp_path / FACTS_NAME).write_text('{"schema": "1.0", "kernels": {}}')
-    assert run_view.lines(tmp_path) == ["vector_add 4096 f32 triton: no facts"]
+    assert run_view.lines(tmp_path) == (["vector_add 4096 f32 triton: no facts"], 0)
 
 
 def test_files_that_hold_no_facts_are_refused(tmp_path):
@@ -308,8 +311,8 @@ def test_files_that_hold_no_facts_are_refused(tmp_path):
 
 
 def test_a_diff_names_what_changed(tmp_path):
-    old = diff.entries(write_facts(tmp_path / "a.json", facts()))
-    new = diff.entries(write_facts(tmp_path / "b.json", facts(registers=40)))
+    old = diff.entries(read(write_facts(tmp_path / "a.json", facts())))
+    new = diff.entries(read(write_facts(tmp_path / "b.json", facts(registers=40))))
     found = diff.differences(old, new)
     (changed,) = found.changed.values()
     assert changed == {"registers": (32, 40)}
@@ -332,11 +335,11 @@ def test_the_book_fills_a_spill_and_a_failure_costs_no_row(tmp_path, monkeypatch
     book.take([event, broken, told])
     assert event == {"row": dict(ROW, spill_bytes=8)}
     assert broken == {"row": dict(ROW, case="1")}
-    data, kernels, rows = read(tmp_path / FACTS_NAME)
-    assert list(kernels) == ["0123"]
-    assert list(rows) == [row_key(ROW)]
-    assert rows[row_key(ROW)]["launches"][0]["limiter"] == "registers+threads"
-    assert len(data["problems"]) == 2
+    found = read(tmp_path / FACTS_NAME)
+    assert list(found.kernels) == ["0123"]
+    assert list(found.rows) == [row_key(ROW)]
+    assert found.rows[row_key(ROW)]["launches"][0]["limiter"] == "registers+threads"
+    assert len(found.problems) == 2
     again = FactsBook(tmp_path, ("vector_add",), {})
     assert list(again._rows) == [row_key(ROW)]  # a resumed run keeps what it knew
 
@@ -408,7 +411,8 @@ def test_where_ncu_measures_nothing_the_reason_is_said(text, reason, tmp_path):
         ncu.parse(text)
     file = tmp_path / "ncu.csv"
     file.write_text(text)
-    assert ncu.lines(file)[0].startswith("not available: ")
+    with pytest.raises(ExplainError, match=rf"ncu\.csv: not available: .*{reason}"):
+        ncu.lines(file)
 
 
 def test_ncu_leaves_the_clocks_alone():

@@ -138,7 +138,7 @@ def _number(row: dict[str, str]) -> float | None:
 
 
 def lines(file: Path) -> list[str]:
-    """What a recorded ncu CSV holds, a line a launch. Raises ExplainError where it holds nothing."""
+    """What a recorded ncu CSV holds, a line a launch. Raises ExplainError where there is none."""
     try:
         profiles = parse(file.read_text(errors="replace"))
     except OSError as error:

@@ -9,9 +9,10 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .facts import ExplainError
 
@@ -58,17 +59,25 @@ def call(
     """The tool's own end, with whatever exit code. Raises ExplainError where it does not come to
     one: it cannot be started, takes too long or is killed."""
     name = Path(command[0]).name
-    try:
-        done = subprocess.run(
-            list(command), capture_output=True, errors="replace", timeout=timeout_s, cwd=cwd
-        )
-    except subprocess.TimeoutExpired:
-        raise ExplainError(f"{name} took more than {timeout_s:g} s and was stopped") from None
-    except OSError as error:
-        raise ExplainError(f"{command[0]} cannot be run: {error.strerror}") from None
-    if done.returncode < 0:
-        raise ExplainError(f"{name} was killed by {signal.Signals(-done.returncode).name}")
-    return done
+    # Into files: nvcc's own children outlive it where it is stopped, and would hold a pipe open.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            done = subprocess.run(
+                list(command), stdout=out, stderr=err, timeout=timeout_s, cwd=cwd, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise ExplainError(f"{name} took more than {timeout_s:g} s and was stopped") from None
+        except OSError as error:
+            raise ExplainError(f"{command[0]} cannot be run: {error.strerror}") from None
+        if done.returncode < 0:
+            raise ExplainError(f"{name} was killed by {signal.Signals(-done.returncode).name}")
+        texts = (_text(file) for file in (out, err))
+        return subprocess.CompletedProcess(list(command), done.returncode, *texts)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 @functools.cache

@@ -55,7 +55,7 @@ def _legend(found: Explained) -> str:
     limits = limits_of(found.arch)
     card = f"{found.n_sms or limits.n_sms} SMs" + ("" if found.n_sms else f" of {limits.card}")
     return (
-        "legend: regs, spill a thread; shared a block; loads, stores, async: bytes a thread at once; "
+        "legend: regs, spill a thread; shared a block; loads, stores, async: bytes a thread; "
         "bar, shfl, atom: instructions in the code, a loop's once; in flight: an estimate; "
         f"waves on {card}; {_UNKNOWN} unknown, {_NONE} none"
     )
