@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from harness.registry import REPOSITORY, Registry
 from harness.run_lock import RunLock
 from harness.run_writer import RunWriter
 from harness.spec import Case
+
+REFERENCE = str(REPOSITORY / "results" / "nvidia-h200" / "reference")
 
 
 def harness(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -281,3 +284,46 @@ def test_absent_backends_are_planned_so_that_their_reason_becomes_a_row():
 def test_a_filter_for_nothing_is_an_error():
     with pytest.raises(PlanError, match="nothing matches"):
         plan(Registry(), Filters(cases=["N>2^40"]), "full")
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["harness", "--help"],
+        ["harness", "explain", "--help"],
+        ["harness", "list"],
+        ["harness", "explain", "--diff", REFERENCE, REFERENCE],
+        ["harness.doctor"],
+    ],
+    ids=" ".join,
+)
+def test_output_that_cannot_be_written_is_one_line(arguments, unbuffered):
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("error: standard output cannot be written (No space left")
+
+
+def test_an_error_of_its_own_is_not_blamed_on_the_output(tmp_path, capsys):
+    from harness import cli, commands
+
+    def no_room(_options):
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "list_cases", no_room)
+        assert cli.main(["list"]) == 2
+    assert "error: unexpected OSError: [Errno 28]" in capsys.readouterr().err

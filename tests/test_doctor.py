@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import doctor, probes
+from harness import doctor, extension_probe, probes
 from harness.doctor import diagnose, render, verdict
 from harness.probes import Finding, covers
 
@@ -150,3 +152,95 @@ def test_verdict_names_the_sides_that_work():
 )
 def test_arch_list_covers_a_card(archs, capability, expected):
     assert covers(archs, capability) is expected
+
+
+# ---- a built extension that is damaged -----------------------------------------------------------
+
+CUT_BYTES = 1 << 20
+
+
+def built() -> Path:
+    files = sorted((ROOT / "harness").glob("_cuda*.so"))
+    if not files:
+        pytest.skip("the CUDA extension is not built here")
+    return files[0]
+
+
+def cut(folder: Path, n_bytes: int) -> Path:
+    """The first bytes of the built extension, under its name."""
+    file = folder / built().name
+    with built().open("rb") as whole:
+        file.write_bytes(whole.read(n_bytes))
+    return file
+
+
+@pytest.fixture(scope="module")
+def checkout_with_a_cut_extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("checkout")
+    for folder in ("harness", "csrc", "triton_kernels"):
+        hidden = shutil.ignore_patterns("*.so", "__pycache__")
+        shutil.copytree(ROOT / folder, root / folder, ignore=hidden)
+    cut(root / "harness", CUT_BYTES)
+    return root
+
+
+def in_checkout(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "PYTHONPATH")}
+    own = {"CUDA_VISIBLE_DEVICES": "", "CVT_EXPLAIN_CACHE": str(root / "cache")}
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=root,
+        env=kept | own | {"TRITON_CACHE_DIR": str(root / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+
+def test_doctor_names_a_cut_extension_and_lives(checkout_with_a_cut_extension):
+    done = in_checkout(checkout_with_a_cut_extension, "harness.doctor")
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("  no  extension"))
+    assert f"is damaged ({CUT_BYTES} of at least " in line and "make clean build" in line
+
+
+def test_explain_names_a_cut_extension_and_lives(checkout_with_a_cut_extension):
+    pytest.importorskip("triton")
+    command = ("harness", "explain", "vector_add", "--arch", "80", "--json", "--side")
+    done = in_checkout(checkout_with_a_cut_extension, *command, "triton")
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["variants"] and "is damaged" in found["problems"][0]
+    assert set(found["tools"]["cuda"].values()) == {None}
+    done = in_checkout(checkout_with_a_cut_extension, *command, "cuda")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "is damaged" in done.stderr and "make clean build" in done.stderr
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5])
+def test_an_extension_that_kills_who_imports_it_kills_a_child(tmp_path, monkeypatch, share):
+    """Also where its headers do not give it away."""
+    file = cut(tmp_path, int(share * built().stat().st_size))
+    assert share == 0 or extension_probe.damage(file)
+    monkeypatch.setattr(extension_probe, "damage", lambda _: "")
+    facts, problem = extension_probe.build_info(file)
+    assert facts == {}
+    assert "\n" not in problem and "; run `make " in problem
+    if share == 0.5:
+        assert "ends the process by SIGBUS" in problem
+
+
+def test_a_whole_extension_tells_its_build():
+    assert extension_probe.damage(built()) == ""
+    facts, problem = extension_probe.build_info(built())
+    assert problem == "" and facts["arch_list"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF", b"MZ" * 100, b"\x7fELF\x02\x01" + b"\xff" * 90]
+)
+def test_headers_that_are_none_end_nothing(tmp_path, content):
+    file = tmp_path / "_cuda.so"
+    file.write_bytes(content)
+    assert "\n" not in extension_probe.damage(file)
+    assert extension_probe.damage(tmp_path / "none.so") == ""

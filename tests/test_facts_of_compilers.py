@@ -224,15 +224,3 @@ def test_without_a_disassembler_and_ptx_facts_are_unknown_and_nothing_fails(monk
         assert kernel.instructions is None
         assert kernel.registers is None
         assert kernel.hash
-
-
-def test_a_second_explain_says_cache_hit_and_no_compile_time(tmp_path):
-    pytest.importorskip("triton")
-    command = ("-m", "harness", "explain", "vector_add", "--side", "triton", "--json")
-    first, second = (
-        json.loads(python(*command, "--arch", "80", env=environment(tmp_path)))["variants"]
-        for _ in range(2)
-    )
-    assert any(not v["cache_hit"] and v["compile_ms"] > 0 for v in first)
-    assert all(v["cache_hit"] and v["compile_ms"] is None for v in second)
-    assert [v["hash"] for v in first] == [v["hash"] for v in second]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +28,7 @@ from harness.explain import (
     store,
     tools,
     triton_api,
+    triton_side,
     view,
 )
 from harness.explain.book import FactsBook
@@ -549,3 +552,138 @@ def test_a_cache_that_is_a_file_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ExplainError, match="set CVT_EXPLAIN_CACHE to one"):
         nvcc.compile_source(nvcc.sources()[0], "80")
+
+
+# ---- tools that do not come to an end ------------------------------------------------------------
+
+SOURCE = """__global__ void k(int* x) { *x = 1; }"""
+
+
+def fake_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
+    """A compiler in the place of nvcc, a cache of its own, and a source to compile."""
+    tool = tmp_path / "nvcc"
+    tool.write_text(f"#!/bin/sh\nfor last; do :; done\n{body}\n")
+    tool.chmod(0o755)
+    found = compilers.Nvcc(str(tool), str(tmp_path), "13.0", "a test's")
+    monkeypatch.setattr(compilers, "find_nvcc", lambda *_: found)
+    monkeypatch.setenv("CVT_EXPLAIN_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "k.cu"
+    source.write_text(SOURCE)
+    return source
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('printf half > "$last"; kill -9 $$', "nvcc was killed by SIGKILL"),
+        ('printf half > "$last"; sleep 60', "nvcc took more than 0.5 s and was stopped"),
+        (
+            'printf half > "$last"; echo "k.cu(1): error" >&2; exit 1',
+            r"cannot compile k\.cu .*error",
+        ),
+        ("printf '\\377\\376' >&2; exit 1", "cannot compile"),
+        ("exit 0", "cannot hold compiled kernels"),
+    ],
+)
+def test_a_compiler_that_ends_badly_leaves_nothing_behind(tmp_path, monkeypatch, body, words):
+    source = fake_nvcc(tmp_path, monkeypatch, body)
+    monkeypatch.setattr(nvcc, "_TIMEOUT_S", 0.5)
+    with pytest.raises(ExplainError, match=words) as refusal:
+        nvcc.compile_source(source, "80")
+    assert "\n" not in str(refusal.value)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def whole_elf() -> bytes:
+    """The smallest file that elf.sections takes: a header, the names, two section headers."""
+    names = b"\0.shstrtab\0"
+    header = bytearray(b"\x7fELF\x02\x01" + bytes(58))
+    header[40:48] = (64 + len(names)).to_bytes(8, "little")
+    header[58:64] = b"".join(n.to_bytes(2, "little") for n in (64, 2, 1))
+    table = bytearray(64)
+    table[0:8] = (1).to_bytes(4, "little") + (3).to_bytes(4, "little")
+    table[24:32], table[32:40] = ((64).to_bytes(8, "little"), len(names).to_bytes(8, "little"))
+    return bytes(header) + names + bytes(64) + bytes(table)
+
+
+@pytest.mark.parametrize("left", ["binary", "log"])
+def test_a_cut_entry_of_the_cache_is_compiled_again(tmp_path, monkeypatch, left):
+    whole = tmp_path / "whole"
+    whole.write_bytes(whole_elf())
+    body = f'echo x >> {tmp_path}/calls; cp {whole} "$last"; echo said >&2'
+    source = fake_nvcc(tmp_path, monkeypatch, body)
+    wanted = (whole_elf(), "said\n")
+    assert nvcc.compile_source(source, "80") == nvcc.compile_source(source, "80") == wanted
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1
+    (binary,), (log,) = ((tmp_path / "cache").glob(f"*.{end}") for end in ("cubin", "log"))
+    cut = binary if left == "binary" else log
+    cut.write_bytes(cut.read_bytes()[:-30] if left == "binary" else b"")
+    assert nvcc.compile_source(source, "80") == wanted
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("kept", ["", "null", "[]", "[1", '{"registers": null}', "\ud800"])
+def test_a_damaged_answer_of_the_cache_is_asked_again(tmp_path, monkeypatch, kept):
+    monkeypatch.setenv("CVT_EXPLAIN_CACHE", str(tmp_path))
+    monkeypatch.setattr(cubin.tools, "find", lambda name: f"/bin/{name}")
+    answer = {"registers": 32, "instructions": {"source": "sass"}}
+    store.remember("k", ["p"], lambda: answer, cubin.is_whole)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(kept.encode(errors="surrogatepass"))
+    assert store.remember("k", ["p"], lambda: answer, cubin.is_whole) == answer
+
+
+def test_a_tool_that_was_stopped_is_told_from_one_that_fails():
+    assert tools.call(["sh", "-c", "echo out; echo err >&2; exit 3"]).returncode == 3
+    assert tools.run(["sh", "-c", "kill -9 $$"]) is None
+    with pytest.raises(ExplainError, match="sh was killed by SIGTERM"):
+        tools.call(["sh", "-c", "kill -15 $$"])
+    with pytest.raises(ExplainError, match="/nonexistent cannot be run: No such file"):
+        tools.call(["/nonexistent"])
+    begun = time.monotonic()
+    with pytest.raises(ExplainError, match=r"sh took more than 0\.2 s"):
+        tools.call(
+            ["sh", "-c", "sleep 20 & wait"], timeout_s=0.2
+        )  # the child keeps its output open
+    assert time.monotonic() - begun < 10
+
+
+def test_spills_that_a_stopped_ptxas_did_not_tell_are_asked_again(monkeypatch):
+    def stopped(*_, **__):
+        raise ExplainError("ptxas was killed by SIGKILL")
+
+    monkeypatch.setattr(triton_side.triton_api, "ptxas_log", stopped)
+    compiled = triton_api.Compiled(name="k", arch="90a", cubin=b"", ptx="ptx")
+    kernel = triton_side._with_spills(facts(stack_bytes=8), compiled)
+    assert kernel.spill_bytes is None
+    assert kernel.sources["spills"] == "not told: ptxas was killed by SIGKILL"
+    monkeypatch.setattr(cubin.tools, "find", lambda name: f"/bin/{name}")
+    assert not cubin.is_whole(to_json(kernel))
+    assert cubin.is_whole(to_json(facts(stack_bytes=8)))
+
+
+def test_no_damaged_binary_is_more_than_a_refusal():
+    whole = whole_elf()
+    assert list(elf.sections(whole)) == ["", ".shstrtab"]
+    cuts = [whole[:end] for end in range(len(whole))]
+    flips = [
+        whole[:at] + bytes([byte]) + whole[at + 1 :]
+        for at in range(len(whole))
+        for byte in (0, 255)
+    ]
+    for data in cuts:
+        with pytest.raises(ExplainError):
+            elf.sections(data)
+    for data in flips:
+        with contextlib.suppress(ExplainError):  # and nothing else
+            list(elf.fat_binaries(data))
+    info = {".nv.info.k": elf.Section(".nv.info.k", 8, b"\x04\x05\x0c\x00\x01\x00\x00\x00")}
+    assert elf.max_threads(info, "k") is None
+
+
+def test_a_cut_fat_binary_is_refused(monkeypatch):
+    data = elf._FAT_HEADER.pack(elf._FAT_MAGIC, 1, 16, 64) + bytes(32)
+    section = elf.Section(".nv_fatbin", len(data), data)
+    monkeypatch.setattr(elf, "sections", lambda _: {".nv_fatbin": section})
+    with pytest.raises(ExplainError, match=r"the fat binary at byte 0 of .* is cut"):
+        list(elf.fat_binaries(b""))

@@ -28,6 +28,8 @@ def sections(cubin: bytes) -> dict[str, Section]:
         raise ExplainError(f"not a cubin: starts with {cubin[:4]!r}, wanted an ELF file; rebuild")
     (start,) = struct.unpack_from("<Q", cubin, 40)
     size, count, names_at = struct.unpack_from("<HHH", cubin, 58)
+    if start + size * count > len(cubin):
+        raise ExplainError("not a whole cubin: its table of sections is cut; rebuild")
     try:
         headers = [struct.unpack_from("<IIQQQQ", cubin, start + i * size) for i in range(count)]
         _, _, _, _, names_start, names_size = headers[names_at]

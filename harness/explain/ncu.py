@@ -115,8 +115,10 @@ def _table(rows: Sequence[str], start: int) -> Iterator[dict[str, str]]:
             continue
         try:
             cells = next(csv.reader([row], strict=True))
-        except csv.Error as error:
-            raise ExplainError(f"line {number} is cut ({error}); record it again") from None
+        except csv.Error:
+            cells = []
+        if not cells or not row.rstrip().endswith('"'):  # ncu quotes every cell
+            raise ExplainError(f"line {number} is cut; record it again")
         if len(cells) != len(header):
             raise ExplainError(
                 f"line {number} has {len(cells)} cells, want {len(header)}; record it again"
