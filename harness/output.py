@@ -24,11 +24,14 @@ def is_lost(error: OSError) -> bool:
     """Whether standard output is what could not be written: one line more cannot be either."""
     if isinstance(error, BrokenPipeError):
         return True
-    if error.filename is not None:
+    try:
+        number = sys.stdout.fileno()
+    except (OSError, ValueError):  # it goes to no file
         return False
     try:
         sys.stdout.flush()
-        os.write(sys.stdout.fileno(), b"\n")
+        if error.filename is None:
+            os.write(number, b"\n")
     except OSError:
         return True
     return False
