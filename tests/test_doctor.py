@@ -244,3 +244,22 @@ def test_headers_that_are_none_end_nothing(tmp_path, content):
     file.write_bytes(content)
     assert "\n" not in extension_probe.damage(file)
     assert extension_probe.damage(tmp_path / "none.so") == ""
+
+
+def test_bench_names_a_cut_extension_and_lives(checkout_with_a_cut_extension):
+    """Its parent asks for the versions, its worker whether the CUDA side can run."""
+    code = (
+        "from harness.availability import extension_problem\n"
+        "from harness.machine import software_facts\n"
+        "print(software_facts()['extension'], extension_problem())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=checkout_with_a_cut_extension,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("None the CUDA extension _cuda")
+    assert "is damaged" in done.stdout and "make clean build" in done.stdout
