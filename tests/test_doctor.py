@@ -263,3 +263,11 @@ def test_bench_names_a_cut_extension_and_lives(checkout_with_a_cut_extension):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("None the CUDA extension _cuda")
     assert "is damaged" in done.stdout and "make clean build" in done.stdout
+
+
+def test_doctor_tries_the_extension_in_a_child_first(tmp_path, monkeypatch):
+    file = cut(tmp_path, built().stat().st_size // 2)
+    monkeypatch.setattr(extension_probe, "extension_file", lambda: file)
+    monkeypatch.setattr(extension_probe, "damage", lambda _: "")  # as where headers look whole
+    (found,) = probes._extension()
+    assert not found.ok and "ends the process by SIGBUS" in found.detail
