@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .explain import tools
@@ -69,10 +69,14 @@ def of_extension(binary: Path, capability: str) -> dict[str, set[str]]:
     return by_function(dump, capability) if dump else {}
 
 
-def of_op(functions: dict[str, set[str]], stem: str) -> set[str] | None:
-    """Instructions of an op's kernels, whose mangled names hold `<length><stem>_...`; None when
-    there is no kernel of it."""
-    own = [found for name, found in functions.items() if re.search(rf"\d{stem}_\w*kernel", name)]
+def of_op(functions: dict[str, set[str]], stem: str, stems: Sequence[str]) -> set[str] | None:
+    """Instructions of an op's kernels, by their mangled names; None when there is no kernel of
+    it among those of all `stems`."""
+    own = [
+        found
+        for name, found in functions.items()
+        if tools.op_of(tools.short_name(name), stems) == stem
+    ]
     return set().union(*own) if own else None
 
 

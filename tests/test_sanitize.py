@@ -220,19 +220,22 @@ arch = sm_90a
 \t\tFunction : _ZN14cuda_vs_triton14softmax_kernelIfEEv4Args
         /*0000*/                   IMAD.MOV.U32 R1, RZ, RZ, c[0x0][0x28] ;
         /*0010*/              @!P0 UTMALDG.2D [UR8], [UR4] ;
-\t\tFunction : _ZN14cuda_vs_triton23matmul_bias_relu_kernelIfEEv4Args
+\t\tFunction : _ZN14cuda_vs_triton19matmul_wgmma_kernelIfNS_8BiasReluEEEvv
         /*0000*/                   HGMMA.64x256x16.F32 R24, gdesc[UR4] ;
         /*0010*/               @P1 SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R2] ;
+\t\tFunction : _ZN14cuda_vs_triton17matmul_mma_kernelIfNS_10NoEpilogueEEEvv
+        /*0000*/                   LDGSTS.E.BYPASS.128 [R5], [R2.64] ;
 """
 
 
 def test_machine_code_is_read_by_function_and_architecture():
     functions = by_function(SASS, "90")
-    assert of_op(functions, "softmax") == {"cp.async.bulk.tensor"}
-    assert of_op(functions, "matmul_bias_relu") == {"wgmma", "mbarrier"}
-    assert of_op(functions, "vector_add") is None
+    assert of_op(functions, "softmax", STEMS) == {"cp.async.bulk.tensor"}
+    assert of_op(functions, "matmul_bias_relu", STEMS) == {"wgmma", "mbarrier"}
+    assert of_op(functions, "matmul", STEMS) == {"cp.async"}
+    assert of_op(functions, "vector_add", STEMS) is None
     everything = by_function(SASS, "100")
-    assert of_op(everything, "softmax") == {"cp.async", "cp.async.bulk.tensor"}
+    assert of_op(everything, "softmax", STEMS) == {"cp.async", "cp.async.bulk.tensor"}
     assert in_sass("        /*0040*/   FADD R1, R2, R3 ;") == set()
 
 

@@ -24,9 +24,9 @@ void check_product(const char* op, const Arg& x, const Arg& w, const Arg& out) {
 bool is_transposed(const char* op, const Arg& a) {
   if (a.tensor.is_contiguous()) return false;
   if (a.tensor.t().is_contiguous()) return true;
-  throw py::value_error(start(op, a.name) + "has strides " + strides_text(a.tensor) +
-                        ", wanted a row-major contiguous matrix or the transpose of one; pass " +
-                        a.name + ".contiguous()");
+  throw py::value_error(
+      start(op, a.name) + "is neither row-major nor the transpose of a row-major matrix (strides " +
+      strides_text(a.tensor) + "), wanted one of these; pass " + a.name + ".contiguous()");
 }
 
 void matmul(const Tensor& x, const Tensor& w, const Tensor& out, int block_m, int block_n,

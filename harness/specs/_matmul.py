@@ -182,23 +182,31 @@ def output_shape(case: Case) -> tuple[int, int]:
     return case.dims["M"], case.dims["N"]
 
 
+def _tma_takes(case: Case) -> bool:
+    """Whether rows in memory, of both operands and of out, are multiples of 16 bytes."""
+    m, n, k = case.dims["M"], case.dims["N"], case.dims["K"]
+    x_row = m if case.layout.startswith("t") else k
+    w_row = k if case.layout.endswith("t") else n
+    return k > 0 and not any(row % 8 for row in (x_row, w_row, n))
+
+
 def _stages_that_fit(block_m: int, block_n: int) -> int:
     left = _HOPPER_SHARED_BYTES - 1024 - block_m * block_n * 2
     return min(left // ((block_m + block_n) * 64 * 2), 8)
 
 
 def cuda_configs(case: Case, dtype: str) -> list[Config]:
-    """Tiles with the most stages that fit, and two fewer where three are left; clusters; a block a
-    multiprocessor or 128. Where TMA cannot take the case, the other form's tiles, of which it uses
-    one."""
-    if any(extent % 8 for extent in case.dims.values()):
+    """Tiles with the most stages that fit, and two fewer where three are left; clusters, which
+    share boxes of 64 columns of w, from 128 on; a block a multiprocessor or 128. Where TMA cannot
+    take the case, the other form's tiles, of which it uses one."""
+    if not _tma_takes(case):
         return [{"block_m": m, "block_n": n, "stages": stages} for m, n, stages in _MMA_TILES]
     return [
         {"block_m": m, "block_n": n, "stages": stages, "cluster": cluster, "blocks": blocks}
         for m, n in _WGMMA_TILES
         for stages in (_stages_that_fit(m, n), _stages_that_fit(m, n) - 2)
         if stages >= 3
-        for cluster in (1, 2)
+        for cluster in ((1, 2) if n >= 128 else (1,))
         for blocks in (0, 128)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from harness.spec import Case, OpSpec, SpecialValues, Tensors
@@ -30,7 +31,8 @@ _STEEPEST = 1.13  # the largest slope of gelu, at v = 1.4
 def gelu(v: torch.Tensor) -> torch.Tensor:
     """0.5 v (1 + tanh(u)), u = sqrt(2/pi) (v + 0.044715 v^3), as v * sigmoid(2 u): 1 + tanh would
     cancel for v < -5 even in float64."""
-    return v * (2 * (2 / 3.141592653589793) ** 0.5 * (v + 0.044715 * v**3)).sigmoid()
+    u: torch.Tensor = (2 / math.pi) ** 0.5 * (v + 0.044715 * v**3)
+    return v * (2 * u).sigmoid()
 
 
 def _sum(tensors: Tensors) -> torch.Tensor:
