@@ -12,12 +12,11 @@ constexpr auto kWantedConfig =
     "pointers), else {128x256, 128x128} with stages 3 or 4, 256x128 with 3 or 64x64 with 4, no "
     "cluster and no blocks";
 
-void check_product(const char* op, const Arg& x, const Arg& w, const Arg& out) {
+void check_same_k(const char* op, const Arg& x, const Arg& w) {
   if (w.tensor.size(0) != x.tensor.size(1)) {
     throw py::value_error(start(op, "w") + "has shape " + text(w.tensor, "shape") + ", wanted " +
                           to_string(x.tensor.size(1)) + " rows like x's columns; pass w as [K, N]");
   }
-  check_shape(op, out, {x.tensor.size(0), w.tensor.size(1)});
 }
 
 // Whether a matrix is the transposed view of a contiguous one; refused where it is neither.
@@ -34,7 +33,8 @@ void matmul(const Tensor& x, const Tensor& w, const Tensor& out, int block_m, in
   constexpr auto op = "matmul";
   const Arg args[] = {{"x", x, "[M, K]", 2}, {"w", w, "[K, N]", 2}, {"out", out, "[M, N]", 2}};
   check_common(op, args, {at::kBFloat16, at::kHalf});
-  check_product(op, args[0], args[1], args[2]);
+  check_same_k(op, args[0], args[1]);
+  check_shape(op, args[2], {x.size(0), w.size(1)});
   const bool x_transposed = is_transposed(op, args[0]), w_transposed = is_transposed(op, args[1]);
   check_contiguous(op, args[2]);
   for (const Arg* a : {&args[0], &args[1]}) check_no_overlap(op, args[2], *a);
@@ -58,8 +58,9 @@ void fused(const char* op, const Tensor& x, const Tensor& w, const Tensor& b, co
   const Arg args[] = {
       {"x", x, "[M, K]", 2}, {"w", w, "[K, N]", 2}, {"b", b, "[N]", 1}, {"out", out, "[M, N]", 2}};
   check_common(op, args, {at::kBFloat16, at::kHalf});
-  check_product(op, args[0], args[1], args[3]);
+  check_same_k(op, args[0], args[1]);
   check_one_a_column(op, args[2], args[1]);
+  check_shape(op, args[3], {x.size(0), w.size(1)});
   for (const Arg& a : args) check_contiguous(op, a);
   for (const Arg* a : {&args[0], &args[1], &args[2]}) check_no_overlap(op, args[3], *a);
   Launch launch(x);
