@@ -58,24 +58,34 @@ def target_of(device: torch.device) -> Target:
 
 
 @functools.lru_cache(maxsize=1024)
-def default_config(M: int, N: int, K: int, descriptors: bool, target: Target) -> MatmulConfig:
-    """The largest tile that gives most multiprocessors one."""
-    return _descriptors(M, N, target) if descriptors else _pointers(M, N, K, target)
+def default_config(
+    M: int, N: int, K: int, descriptors: bool, target: Target, roles: int | None = None
+) -> MatmulConfig:
+    """The largest tile that gives most multiprocessors one. roles: WARP_SPECIALIZE, if given."""
+    return _descriptors(M, N, target, roles) if descriptors else _pointers(M, N, K, target)
 
 
-def _descriptors(M: int, N: int, target: Target) -> MatmulConfig:
-    # Registers of a walk are the same for all; two programs a multiprocessor below 128 x 128.
-    ladder = (
-        MatmulConfig(128, 256, 64, 4, 3, WARP_SPECIALIZE=1),
-        MatmulConfig(128, 128, 64, 8, 4),
-        MatmulConfig(128, 64, 64, 4, 4),
-        MatmulConfig(64, 64, 64, 4, 5),
-    )
-    for config in ladder:
+# Four stages of the largest tile leave room for half of out's.
+_ROLES = (
+    MatmulConfig(128, 256, 64, 4, 3, WARP_SPECIALIZE=1),
+    MatmulConfig(128, 128, 64, 4, 5, WARP_SPECIALIZE=1),
+    MatmulConfig(128, 64, 64, 4, 6, WARP_SPECIALIZE=1),
+)
+_ALIKE = (
+    MatmulConfig(128, 256, 64, 8, 4, EPILOGUE_SUBTILE=2),
+    MatmulConfig(128, 128, 64, 8, 4),
+    MatmulConfig(128, 64, 64, 4, 4),
+    MatmulConfig(64, 64, 64, 4, 5),
+)
+
+
+def _descriptors(M: int, N: int, target: Target, roles: int | None) -> MatmulConfig:
+    """Two programs a multiprocessor where they find room: below 128 x 128, without roles."""
+    for config in (*_ROLES[:1], *_ALIKE[1:]) if roles is None else _ROLES if roles else _ALIKE:
         n_tiles = _cdiv(M, config.BLOCK_M) * _cdiv(N, config.BLOCK_N)
         if n_tiles >= target.multiprocessors * 15 // 16:
             break
-    resident = 1 if config.BLOCK_M * config.BLOCK_N > 8192 else 2
+    resident = 1 if config.WARP_SPECIALIZE or config.BLOCK_N > 64 else 2
     return replace(config, USE_DESCRIPTORS=1, PROGRAMS=target.multiprocessors * resident)
 
 

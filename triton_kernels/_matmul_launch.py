@@ -116,9 +116,15 @@ def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> Non
     descriptors = (
         given.get("USE_DESCRIPTORS") != 0 and target.arch >= HOPPER and problem.fits_descriptors()
     )
-    config = default_config(problem.M, problem.N, problem.K, descriptors, target)
+    roles = given.get("WARP_SPECIALIZE")
+    config = default_config(problem.M, problem.N, problem.K, descriptors, target, roles)
     chosen = {name: value for name, value in given.items() if value is not None}
     config = replace(config, **chosen | {"USE_DESCRIPTORS": int(descriptors)})
+    if descriptors and config.WARP_SPECIALIZE and config.num_warps != 4:
+        raise ValueError(  # Triton would compile it without roles, without a word
+            f"WARP_SPECIALIZE with num_warps {config.num_warps}, wanted 4, to which the compiler "
+            "adds eight; pass num_warps=4"
+        )
     with device_guard(problem.x):
         if not descriptors:
             launch_pointers(problem, epilogue, config)
