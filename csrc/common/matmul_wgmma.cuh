@@ -164,17 +164,17 @@ class TileBias {
   uint32_t* s_pairs_;
 };
 
-// Sums to words of two elements, as OutBoxes takes them.
+// Block j of 16 columns of the sums, as OutBoxes takes it.
 template <typename T, typename Epilogue, int kSums>
-__device__ __forceinline__ void finish_sums(const float (&acc)[kSums], uint32_t (&words)[kSums / 2],
-                                            const TileBias<T>& bias) {
+__device__ __forceinline__ void finish_block(const float (&acc)[kSums], const TileBias<T>& bias,
+                                             int j, uint32_t (&block)[4]) {
 #pragma unroll
-  for (int j = 0; j < kSums / 4; ++j) {
-    const float2 b = Epilogue::kHasBias ? bias.at(j) : float2{0.0f, 0.0f};
-    const float* sums = acc + 4 * j;
-    words[2 * j] =
+  for (int i = 0; i < 2; ++i) {
+    const float2 b = Epilogue::kHasBias ? bias.at(2 * j + i) : float2{0.0f, 0.0f};
+    const float* sums = acc + 8 * j + 4 * i;
+    block[2 * i] =
         pair_from_floats<T>(Epilogue::apply(sums[0] + b.x), Epilogue::apply(sums[1] + b.y));
-    words[2 * j + 1] =
+    block[2 * i + 1] =
         pair_from_floats<T>(Epilogue::apply(sums[2] + b.x), Epilogue::apply(sums[3] + b.y));
   }
 }
@@ -215,10 +215,9 @@ __device__ __forceinline__ void consume(const CUtensorMap& out_map, const WgmmaA
 #pragma unroll
     for (int i = 0; i < Tile::kRowTiles; ++i) {
       keep_in_registers(acc[i]);
-      uint32_t words[Tile::kSums / 2];
-      finish_sums<T, Epilogue>(acc[i], words, bias);
-      boxes.template store<Tile::kSums>(
-          words, origin.row + (consumer * Tile::kRowTiles + i) * kWgmmaM, origin.col);
+      boxes.template store<Tile::kBlockN>(
+          origin.row + (consumer * Tile::kRowTiles + i) * kWgmmaM, origin.col,
+          [&](int j, uint32_t (&block)[4]) { finish_block<T, Epilogue>(acc[i], bias, j, block); });
     }
   }
   boxes.finish();

@@ -37,23 +37,22 @@ class OutBoxes {
     lane_offset_ = row * kSwizzleBytes + ((lane / 16) ^ (row % 8)) * kPackBytes;
   }
 
-  // 64 x 2 * kSums sums whose first is out[row, col], as words of two rounded elements: words
-  // 2 * j and 2 * j + 1 are what a thread holds of columns 8 * j to 8 * j + 7.
-  template <int kSums>
-  __device__ __forceinline__ void store(const uint32_t (&words)[kSums / 2], int row, int col) {
-    constexpr int kBoxWords = kBoxCols / 4;
+  // 64 x kCols elements whose first is out[row, col]. make_block(j, block) gives what a thread
+  // holds of columns 16 * j to 16 * j + 15, as wgmma lays out its sums: two words of two rounded
+  // elements for each eight columns. It runs between the stores, and its registers are few.
+  template <int kCols, typename MakeBlock>
+  __device__ __forceinline__ void store(int row, int col, const MakeBlock& make_block) {
 #pragma unroll
-    for (int box = 0; box < kSums / 2 / kBoxWords; ++box) {
+    for (int box = 0; box < kCols / kBoxCols; ++box) {
       if (is_issuer()) wait_stores_read<kOutBuffers - 1>();
       sync_warpgroup(barrier_);  // this buffer's last box has been read
       const uint32_t buffer = smem_ + next_ * kOutBoxBytes + lane_offset_;
 #pragma unroll
-      for (int i = 0; i < kBoxWords; i += 4) {
-        const int first = box * kBoxWords + i;
-        const uint32_t block[4] = {words[first], words[first + 1], words[first + 2],
-                                   words[first + 3]};
+      for (int i = 0; i < kBoxCols / 16; ++i) {
+        uint32_t block[4];
+        make_block(box * kBoxCols / 16 + i, block);
         // Two chunks further: bits of the chunk number that the swizzle mixes, so exclusive or.
-        store_matrix_x4(buffer ^ (i / 2 * kPackBytes), block);
+        store_matrix_x4(buffer ^ (2 * i * kPackBytes), block);
       }
       fence_async_proxy();
       sync_warpgroup(barrier_);  // the box is complete
