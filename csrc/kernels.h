@@ -97,10 +97,21 @@ cudaError_t layer_norm_backward(const void* dy, const void* x, const void* w, co
                                 cudaStream_t stream);
 int64_t layer_norm_backward_scratch(int64_t n_cols);
 
+// out[m, n] = x[m, :] @ w[:, n]; bf16 and f16; row-major, or memory holds x as [k, m], w as [n, k].
+// cluster and blocks speak of the wgmma form (sm_90) alone, here and in the two below.
+cudaError_t matmul(const void* x, const void* w, void* out, int64_t m, int64_t n, int64_t k,
+                   bool x_transposed, bool w_transposed, DType dtype, int block_m, int block_n,
+                   int stages, int cluster, int blocks, cudaStream_t stream);
+
 // out[m, n] = relu(x[m, :] @ w[:, n] + b[n]); bf16 and f16; all row-major contiguous.
 cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* out, int64_t m,
                              int64_t n, int64_t k, DType dtype, int block_m, int block_n,
-                             int block_k, int stages, cudaStream_t stream);
+                             int stages, int cluster, int blocks, cudaStream_t stream);
+
+// out[m, n] = gelu(x[m, :] @ w[:, n] + b[n]), gelu by tanh; otherwise as matmul_bias_relu.
+cudaError_t matmul_bias_gelu(const void* x, const void* w, const void* b, void* out, int64_t m,
+                             int64_t n, int64_t k, DType dtype, int block_m, int block_n,
+                             int stages, int cluster, int blocks, cudaStream_t stream);
 
 // out[i] = x[i] / (1 - p) where word i % 4 of Philox counter i / 4 under key `seed` is at least
 // floor(p * 2^32), else 0; f32 and bf16; any alignment; out may be exactly x.

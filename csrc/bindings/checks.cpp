@@ -8,8 +8,6 @@ namespace {
 
 string dtype_text(at::ScalarType dtype) { return py::str(py::cast(dtype)); }
 
-string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
-
 // Bytes from the first to the last element; rows may be strided, columns are adjacent.
 struct Span {
   int64_t begin, end;
@@ -64,6 +62,8 @@ string text(const Tensor& t, const char* attribute) {
   if (string(attribute) == "shape") value = py::module_::import("builtins").attr("tuple")(value);
   return py::str(value);
 }
+
+string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
 
 string start(const char* op, const char* name) { return string(op) + ": " + name + " "; }
 

@@ -35,6 +35,7 @@ inline constexpr at::ScalarType kAllFloats[] = {at::kFloat, at::kBFloat16, at::k
 
 // What Python prints for an attribute of a tensor; only called on the way to a refusal.
 string text(const Tensor& t, const char* attribute);
+string strides_text(const Tensor& t);
 // "op: name "
 string start(const char* op, const char* name);
 
