@@ -11,9 +11,10 @@ namespace {
 bool is_transposed(const char* op, const Arg& a) {
   if (a.tensor.is_contiguous()) return false;
   if (a.tensor.t().is_contiguous()) return true;
-  throw py::value_error(start(op, a.name) + "has strides " + text(a.tensor, "stride") +
-                        ", wanted row-major contiguous or its transposed view; pass " + a.name +
-                        ".contiguous()");
+  const string strides = py::str(py::cast(a.tensor).attr("stride")());
+  throw py::value_error(start(op, a.name) + "has strides " + strides +
+                        ", wanted a row-major contiguous matrix or the transpose of one; pass " +
+                        a.name + ".contiguous()");
 }
 
 using Rung = cudaError_t (*)(const void*, const void*, void*, int64_t, int64_t, int64_t, bool, bool,
