@@ -76,7 +76,14 @@ def test_the_page_is_true_to_the_reference_run():
     assert doc_quotes.problems(PAGE) == []
 
 
-def test_the_page_tells_every_rung_in_order_with_its_source():
+@pytest.mark.parametrize(
+    ("source", "rungs"),
+    [
+        (r"csrc/matmul/(\w+)\.cu", _matmul_ladder.CUDA_RUNGS),
+        (r"triton_kernels/matmul/(\w+)\.py", _matmul_ladder.TRITON_RUNGS),
+    ],
+)
+def test_the_page_tells_every_rung_in_order_with_its_source(source, rungs):
     text = PAGE.read_text(encoding="utf-8")
-    told = re.findall(r"^\*\*`(\w+)`\*\* \(\[source\]\(\.\./csrc/matmul/(\w+)\.cu\)", text, re.M)
-    assert told == [(rung.name, rung.name) for rung in _matmul_ladder.CUDA_RUNGS]
+    told = re.findall(rf"^\*\*`(\w+)`\*\* \(\[source\]\(\.\./{source}\)", text, re.M)
+    assert told == [(rung.name, rung.name) for rung in rungs]

@@ -18,3 +18,10 @@ CUDA_RUNGS: tuple[Rung, ...] = (
     Rung("persistent", "blocks that stay and take tiles in bands", _BF16),
     Rung("multicast", "clusters of two that share their tiles of w", _BF16),
 )
+
+TRITON_RUNGS: tuple[Rung, ...] = (
+    Rung("tutorial", "one tile a program by masked pointers, row by row"),
+    Rung("tuned", "a tile of 128 x 256, three stages, grouped order, no mask in the loop"),
+    Rung("persistent", "programs that stay and walk tiles"),
+    Rung("descriptors", "tensor descriptors: the copy engine fetches tiles, no lane an address"),
+)
