@@ -62,12 +62,13 @@ def with_ladders(text: str, folder: Path = REFERENCE) -> str:
 def _lines(run: Run, op: str, case: str, dtype: str) -> Iterator[str]:
     rows = run.rows
     same = (rows["op"] == op) & (rows["case"] == case) & (rows["dtype"] == dtype)
-    timed = rows[same & (rows["status"] == "ok")]
+    known, timed = rows[same], rows[same & (rows["status"] == "ok")]
     torch_us = _time_us(timed, "torch", "")
     ladders = run.meta.get("ladders")
     of_op = ladders.get(op, {}) if isinstance(ladders, dict) else {}
     for side, rungs in of_op.items():
-        names = [str(rung["name"]) for rung in rungs]
+        of_side = set(known[known["backend"] == side]["variant"].fillna(""))
+        names = [str(rung["name"]) for rung in rungs if rung["name"] in of_side]
         if not any(math.isfinite(_time_us(timed, side, name)) for name in names):
             continue
         below_us = math.nan

@@ -5,11 +5,17 @@ from __future__ import annotations
 from harness.spec import Rung
 
 _BF16 = ("bf16",)
+_FLOPS_OF_4096 = 2 * 4096**3  # eight times the time at 8192 cubed would teach nothing more
 
 CUDA_RUNGS: tuple[Rung, ...] = (
-    Rung("naive", "one thread an output, the threads of a warp a row apart", _BF16),
-    Rung("coalesced", "the threads of a warp side by side in w and out", _BF16),
-    Rung("shared_tile", "tiles of 32 x 32 in shared memory, each element for 32 sums", _BF16),
+    Rung("naive", "one thread an output, the threads of a warp a row apart", _BF16, _FLOPS_OF_4096),
+    Rung("coalesced", "the threads of a warp side by side in w and out", _BF16, _FLOPS_OF_4096),
+    Rung(
+        "shared_tile",
+        "tiles of 32 x 32 in shared memory, each element for 32 sums",
+        _BF16,
+        _FLOPS_OF_4096,
+    ),
     Rung("register_tile", "8 x 8 outputs a thread, 16-byte loads", _BF16),
     Rung("mma", "tensor cores by mma.sync, fed by cp.async", _BF16),
     Rung("tma_wgmma", "tensor cores by wgmma out of shared memory, tiles by TMA", _BF16),
