@@ -150,13 +150,13 @@ def _contenders(
         contender
         for name in names
         if name in (filters.backends or names)
-        for contender in (Contender(name), *(_rungs(spec, name, dtype) if with_rungs else ()))
+        for contender in (Contender(name), *(_rungs(spec, name, case, dtype) if with_rungs else ()))
     )
 
 
-def _rungs(spec: OpSpec, backend: str, dtype: str) -> Iterator[Contender]:
+def _rungs(spec: OpSpec, backend: str, case: Case, dtype: str) -> Iterator[Contender]:
     for rung in spec.ladders.get(backend, ()):
-        if dtype in (rung.dtypes or spec.dtypes):
+        if dtype in (rung.dtypes or spec.dtypes) and spec.flops(case) <= rung.most_flops:
             yield Contender(backend, rung.name)
 
 

@@ -115,12 +115,14 @@ class Rung:
     """A simpler implementation than a side's headline, in `<stem>/<name>` beside its file: launcher
     `<stem>_<name>` in CUDA, `<stem>` of its own file in Triton, both without configuration.
 
-    `step` says in a clause what it does that the rung below does not; `dtypes` () are all.
+    `step` says in a clause what it does that the rung below does not; `dtypes` () are all. Cases of
+    more than `most_flops` operations leave it out: it would take minutes of a run.
     """
 
     name: str
     step: str
     dtypes: tuple[str, ...] = ()
+    most_flops: float = math.inf
 
 
 @dataclass(frozen=True)

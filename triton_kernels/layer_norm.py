@@ -166,6 +166,7 @@ def layer_norm_shared_row_kernel(
     VEC: tl.constexpr,  # a power of two that divides n_cols, stride_xm and stride_om
     EVEN_N: tl.constexpr,  # n_cols == PARTS * BLOCK_N
     NUM_STAGES: tl.constexpr,  # rows of a part on their way or in use
+    KEEP: tl.constexpr,  # w and b stay in registers; else they are read for each row
 ):
     n_cols = n_cols // VEC * VEC  # the same numbers, now provably multiples of VEC
     stride_xm = stride_xm // VEC * VEC
@@ -182,6 +183,9 @@ def layer_norm_shared_row_kernel(
     n_part = tl.maximum(tl.minimum(n_cols - part * BLOCK_N, BLOCK_N), 1).to(tl.float32)
     starts = tl.arange(0, PARTS) * BLOCK_N
     n_parts = tl.maximum(tl.minimum(n_cols - starts, BLOCK_N), 0).to(tl.float32)
+    if KEEP:
+        w = tl.load(w_ptr + cols, mask=mask, other=0.0)
+        b = tl.load(b_ptr + cols, mask=mask, other=0.0)
 
     step = 0
     for row in tl.range(group, n_rows, n_groups, num_stages=NUM_STAGES):
@@ -202,8 +206,9 @@ def layer_norm_shared_row_kernel(
         else:
             mean = total / n_cols
         rstd = tl.rsqrt(distances / n_cols + eps)
-        w = tl.load(w_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
-        b = tl.load(b_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
+        if not KEEP:
+            w = tl.load(w_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
+            b = tl.load(b_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last")
         out = (v - mean) * rstd * w.to(tl.float32) + b.to(tl.float32)
         row_ptrs = out_ptrs + row.to(tl.int64) * stride_om
         tl.store(row_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)
@@ -222,6 +227,7 @@ def layer_norm(
     ROWS: int | None = None,
     BLOCK_N: int | None = None,
     RESIDENT: int | None = None,
+    KEEP: bool | None = None,
     num_warps: int | None = None,
     num_stages: int | None = None,
 ) -> None:
@@ -269,6 +275,7 @@ def layer_norm(
                 PARTS=PARTS,
                 EVEN_N=n_cols == PARTS * form.block,
                 NUM_STAGES=num_stages or stages(x, part_bytes, form.resident),
+                KEEP=bool(KEEP),
                 maxnreg=registers(form.num_warps, form.resident),
                 launch_cooperative_grid=True,
                 **meta,

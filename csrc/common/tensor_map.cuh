@@ -18,7 +18,8 @@ namespace cuda_vs_triton {
 constexpr int kSwizzleBytes = 128;           // one row of a box, and the period of its swizzle
 constexpr int kBoxCols = kSwizzleBytes / 2;  // 16-bit elements in that row
 constexpr int kBoxAlignment = 1024;          // eight rows: where the swizzle pattern repeats
-constexpr int64_t kMaxMapExtent = (1LL << 31) - 1;  // box coordinates are 32-bit
+constexpr int64_t kMaxMapExtent = 1
+                                  << 30;  // box coordinates are 32-bit, and pass the end by a tile
 
 inline cudaError_t find_tensor_map_encoder(PFN_cuTensorMapEncodeTiled_v12000* encode) {
   void* function = nullptr;

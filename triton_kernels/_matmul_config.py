@@ -1,0 +1,109 @@
+"""How the matmul family computes a shape where no tuned configuration says: form, tile, stages."""
+
+import functools
+from dataclasses import dataclass, replace
+
+import torch
+import triton
+
+MAX_SHARED_BYTES_SM80 = 163 * 1024  # what a block may use on an A100; assumed without a device
+HOPPER = 90
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a configuration must fit. shared_bytes: what one block may use."""
+
+    arch: int
+    shared_bytes: int
+    multiprocessors: int
+
+
+@dataclass(frozen=True)
+class MatmulConfig:
+    """USE_DESCRIPTORS 0 is the pointer form; the five above num_warps mean nothing to it.
+
+    PROGRAMS: how many walk the tiles, at most one a tile.
+    """
+
+    BLOCK_M: int
+    BLOCK_N: int
+    BLOCK_K: int
+    num_warps: int
+    num_stages: int
+    GROUP_M: int = 8
+    USE_DESCRIPTORS: int = 0
+    WARP_SPECIALIZE: int = 0
+    EPILOGUE_SUBTILE: int = 1
+    DESCRIPTOR_STORE: int = 1
+    PROGRAMS: int = 0
+
+
+@functools.lru_cache(maxsize=16)
+def _gpu(device: torch.device) -> Target:
+    found = torch.cuda.get_device_properties(device)
+    shared_bytes = found.shared_memory_per_block_optin
+    return Target(10 * found.major + found.minor, shared_bytes, found.multi_processor_count)
+
+
+def target_of(device: torch.device) -> Target:
+    """The GPU; for CPU tensors what an offline compile names, else a Hopper, as the interpreter
+    knows descriptors."""
+    if device.type == "cuda":
+        return _gpu(device)
+    arch = HOPPER
+    if not triton.knobs.runtime.interpret:
+        arch = triton.runtime.driver.active.get_current_target().arch
+    return Target(arch, 227 * 1024 if arch >= HOPPER else MAX_SHARED_BYTES_SM80, 132)
+
+
+@functools.lru_cache(maxsize=1024)
+def default_config(
+    M: int, N: int, K: int, descriptors: bool, target: Target, roles: int | None = None
+) -> MatmulConfig:
+    """The largest tile that gives most multiprocessors one. roles: WARP_SPECIALIZE, if given."""
+    return _descriptors(M, N, target, roles) if descriptors else _pointers(M, N, K, target)
+
+
+# Four stages of the largest tile leave room for half of out's.
+_ROLES = (
+    MatmulConfig(128, 256, 64, 4, 3, WARP_SPECIALIZE=1),
+    MatmulConfig(128, 128, 64, 4, 5, WARP_SPECIALIZE=1),
+    MatmulConfig(128, 64, 64, 4, 6, WARP_SPECIALIZE=1),
+)
+_ALIKE = (
+    MatmulConfig(128, 256, 64, 8, 4, EPILOGUE_SUBTILE=2),
+    MatmulConfig(128, 128, 64, 8, 4),
+    MatmulConfig(128, 64, 64, 4, 4),
+    MatmulConfig(64, 64, 64, 4, 5),
+)
+
+
+def _descriptors(M: int, N: int, target: Target, roles: int | None) -> MatmulConfig:
+    """Two programs a multiprocessor where they find room: below 128 x 128, without roles."""
+    for config in (*_ROLES[:1], *_ALIKE[1:]) if roles is None else _ROLES if roles else _ALIKE:
+        n_tiles = _cdiv(M, config.BLOCK_M) * _cdiv(N, config.BLOCK_N)
+        if n_tiles >= target.multiprocessors * 15 // 16:
+            break
+    resident = 1 if config.WARP_SPECIALIZE or config.BLOCK_N > 64 else 2
+    return replace(config, USE_DESCRIPTORS=1, PROGRAMS=target.multiprocessors * resident)
+
+
+def _pointers(M: int, N: int, K: int, target: Target) -> MatmulConfig:
+    aligned = N % 16 == 0 and K % 16 == 0  # else the addresses of 128 x 256 spill registers
+    # 128 tiles are about one for each multiprocessor of an A100 (108), H100 or H200 (132).
+    for config in (
+        MatmulConfig(128, 256, 64, 8, 3),
+        MatmulConfig(128, 128, 64, 8, 4),
+        MatmulConfig(128, 64, 64, 4, 4),
+    ):
+        stage_bytes = (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K * 2
+        n_stages_that_fit = target.shared_bytes // stage_bytes
+        n_tiles = _cdiv(M, config.BLOCK_M) * _cdiv(N, config.BLOCK_N)
+        if n_tiles >= 128 and n_stages_that_fit >= 2 and (aligned or config.BLOCK_N < 256):
+            return replace(config, num_stages=min(config.num_stages, n_stages_that_fit))
+    return MatmulConfig(64, 64, 64, 4, 5)  # 80 KiB: fits every GPU since sm_80
+
+
+def _cdiv(a: int, b: int) -> int:
+    return (a + b - 1) // b  # triton.cdiv would take 1.6 us of host time a call
