@@ -46,10 +46,12 @@ OMITTED_MUTANTS = {
 
 DISTRIBUTION = "x,b normal(0,1); w normal(0,1/K)"
 
-# What the wgmma form is compiled for: the tiles, and what of the 227 KB of shared memory that a
-# Hopper block may use is left for stages of 64 k beside the output tile and a KB of alignment.
+# The tiles of the wgmma form (csrc/common/matmul_wgmma.cuh). Of the 227 KB of shared memory that a
+# Hopper block may use, it keeps 34 for pieces of out on their way, alignment, bias and barriers;
+# the rest is stages of 64 k.
 _WGMMA_TILES = ((128, 256), (256, 128), (128, 128), (128, 64))
 _HOPPER_SHARED_BYTES = 227 * 1024
+_HOPPER_KEPT_BYTES = 34 * 1024 + 128
 # The tiles of csrc/common/matmul_mma.cuh: what is left for problems that TMA cannot take.
 _MMA_TILES = (
     (128, 256, 3),
@@ -191,21 +193,20 @@ def _tma_takes(case: Case) -> bool:
 
 
 def _stages_that_fit(block_m: int, block_n: int) -> int:
-    left = _HOPPER_SHARED_BYTES - 1024 - block_m * block_n * 2
+    left = _HOPPER_SHARED_BYTES - _HOPPER_KEPT_BYTES
     return min(left // ((block_m + block_n) * 64 * 2), 8)
 
 
 def cuda_configs(case: Case, dtype: str) -> list[Config]:
-    """Tiles with the most stages that fit, and two fewer where three are left; clusters, which
-    share boxes of 64 columns of w, from 128 on; a block a multiprocessor or 128. Where TMA cannot
-    take the case, the other form's tiles, of which it uses one."""
+    """Tiles with the most stages that fit, and two fewer or three; clusters, which share boxes of
+    64 columns of w, from 128 on; a block a multiprocessor or 128. Where TMA cannot take the case,
+    the other form's tiles, of which it uses one."""
     if not _tma_takes(case):
         return [{"block_m": m, "block_n": n, "stages": stages} for m, n, stages in _MMA_TILES]
     return [
         {"block_m": m, "block_n": n, "stages": stages, "cluster": cluster, "blocks": blocks}
         for m, n in _WGMMA_TILES
-        for stages in (_stages_that_fit(m, n), _stages_that_fit(m, n) - 2)
-        if stages >= 3
+        for stages in (_stages_that_fit(m, n), max(_stages_that_fit(m, n) - 2, 3))
         for cluster in ((1, 2) if n >= 128 else (1,))
         for blocks in (0, 128)
     ]
