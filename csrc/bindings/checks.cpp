@@ -8,6 +8,8 @@ namespace {
 
 string dtype_text(at::ScalarType dtype) { return py::str(py::cast(dtype)); }
 
+string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
+
 // Bytes from the first to the last element; rows may be strided, columns are adjacent.
 struct Span {
   int64_t begin, end;
@@ -62,8 +64,6 @@ string text(const Tensor& t, const char* attribute) {
   if (string(attribute) == "shape") value = py::module_::import("builtins").attr("tuple")(value);
   return py::str(value);
 }
-
-string strides_text(const Tensor& t) { return py::str(py::cast(t).attr("stride")()); }
 
 string start(const char* op, const char* name) { return string(op) + ": " + name + " "; }
 
@@ -139,6 +139,14 @@ void check_contiguous(const char* op, const Arg& a) {
                           strides_text(a.tensor) + "), wanted row-major contiguous; pass " +
                           a.name + ".contiguous()");
   }
+}
+
+bool is_transposed(const char* op, const Arg& a) {
+  if (a.tensor.is_contiguous()) return false;
+  if (a.tensor.t().is_contiguous()) return true;
+  throw py::value_error(
+      start(op, a.name) + "is neither row-major nor the transpose of a row-major matrix (strides " +
+      strides_text(a.tensor) + "), wanted one of these; pass " + a.name + ".contiguous()");
 }
 
 void check_adjacent(const char* op, const Arg& a) {

@@ -35,7 +35,6 @@ inline constexpr at::ScalarType kAllFloats[] = {at::kFloat, at::kBFloat16, at::k
 
 // What Python prints for an attribute of a tensor; only called on the way to a refusal.
 string text(const Tensor& t, const char* attribute);
-string strides_text(const Tensor& t);
 // "op: name "
 string start(const char* op, const char* name);
 
@@ -54,6 +53,8 @@ void check_one_a_row(const char* op, const Arg& a, const Arg& x);
 // ---- strides -----------------------------------------------------------------------------------
 
 void check_contiguous(const char* op, const Arg& a);
+// Whether a matrix is the transposed view of a contiguous one; refused where it is neither.
+bool is_transposed(const char* op, const Arg& a);
 // For a vector.
 void check_adjacent(const char* op, const Arg& a);
 // For a matrix: columns are adjacent, rows may be strided but do not overlap.

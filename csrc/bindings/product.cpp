@@ -19,15 +19,6 @@ void check_same_k(const char* op, const Arg& x, const Arg& w) {
   }
 }
 
-// Whether a matrix is the transposed view of a contiguous one; refused where it is neither.
-bool is_transposed(const char* op, const Arg& a) {
-  if (a.tensor.is_contiguous()) return false;
-  if (a.tensor.t().is_contiguous()) return true;
-  throw py::value_error(
-      start(op, a.name) + "is neither row-major nor the transpose of a row-major matrix (strides " +
-      strides_text(a.tensor) + "), wanted one of these; pass " + a.name + ".contiguous()");
-}
-
 void matmul(const Tensor& x, const Tensor& w, const Tensor& out, int block_m, int block_n,
             int stages, int cluster, int blocks) {
   constexpr auto op = "matmul";

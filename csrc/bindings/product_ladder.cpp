@@ -7,16 +7,6 @@ namespace cuda_vs_triton::bindings {
 
 namespace {
 
-// True for the view of a row-major matrix of the other order; refuses what is neither.
-bool is_transposed(const char* op, const Arg& a) {
-  if (a.tensor.is_contiguous()) return false;
-  if (a.tensor.t().is_contiguous()) return true;
-  const string strides = py::str(py::cast(a.tensor).attr("stride")());
-  throw py::value_error(start(op, a.name) + "has strides " + strides +
-                        ", wanted a row-major contiguous matrix or the transpose of one; pass " +
-                        a.name + ".contiguous()");
-}
-
 using Rung = cudaError_t (*)(const void*, const void*, void*, int64_t, int64_t, int64_t, bool, bool,
                              cudaStream_t);
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.spec import Case, Level, OpSpec, SpecialValues, Tensors
 from harness.specs import _matmul as shared
+from harness.specs._matmul_ladder import CUDA_RUNGS, TRITON_RUNGS
 
 if TYPE_CHECKING:
     import torch
@@ -84,6 +85,13 @@ def eager(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.mm(x, w)
 
 
+def library(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """cublasLt with the fastest of the algorithms that it suggests; the first call searches."""
+    from harness.cublaslt import best_matmul
+
+    return best_matmul(x, w, out)
+
+
 def _low_precision(tensors: Tensors) -> torch.Tensor:
     x, w = tensors["x"], tensors["w"]
     return shared.low_precision_sum(tensors, x.new_zeros(x.shape[0], w.shape[1]))
@@ -109,7 +117,8 @@ SPEC = OpSpec(
     reduced_dim="K",
     eager=eager,
     low_precision=_low_precision,
-    absent={"library": "torch.mm is cuBLAS already: the torch row stands for the library"},
+    library=library,
+    ladders={"cuda": CUDA_RUNGS, "triton": TRITON_RUNGS},
     special_values=SpecialValues(
         "a sum that is NaN (Inf - Inf, 0 * Inf) or infinite follows the formula. A zero may have "
         "either sign, since sums begin at +0. Subnormal inputs count; a float32 product or sum "
