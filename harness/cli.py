@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--aa",
         action="store_true",
-        help="compare the build with itself: about 60 rows in fresh processes, for the noise floor "
+        help="compare the build with itself: about 70 rows in fresh processes, for the noise floor "
         "of later runs. Exit code: 0 at most one row of two processes in a thousand is called "
         "FASTER or SLOWER, 1 more are or a row failed",
     )

@@ -328,7 +328,7 @@ def test_the_driver_launches_every_dtype_and_every_cuda_configuration(op, side):
     found = list(launches(spec, side, []))
     assert {dtype for _, dtype, _ in found} == set(spec.dtypes)
     assert any(config for _, _, config in found)
-    assert len(found) < 120
+    assert len(found) < 150
     assert {dtype for _, dtype, _ in launches(spec, side, [spec.dtypes[0]])} == {spec.dtypes[0]}
 
 
