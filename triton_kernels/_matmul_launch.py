@@ -14,6 +14,7 @@ DTYPES = (torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[M, K]", "w": "[K, N]", "b": "[N]", "out": "[M, N]"}
 MAX_NK = 1 << 24  # columns of a row-major matrix, alike for both extents of w
 MAX_M = 1 << 30  # row numbers are 32 bits and run up to a tile past the end
+WARPS_OF_ROLES = 4  # what num_warps must be for warps with roles; the kernel has twelve
 
 
 @dataclass(frozen=True)
@@ -117,13 +118,15 @@ def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> Non
         given.get("USE_DESCRIPTORS") != 0 and target.arch >= HOPPER and problem.fits_descriptors()
     )
     roles = given.get("WARP_SPECIALIZE")
+    if roles is None and given.get("num_warps") not in (None, WARPS_OF_ROLES):
+        roles = 0
     config = default_config(problem.M, problem.N, problem.K, descriptors, target, roles)
     chosen = {name: value for name, value in given.items() if value is not None}
     config = replace(config, **chosen | {"USE_DESCRIPTORS": int(descriptors)})
-    if descriptors and config.WARP_SPECIALIZE and config.num_warps != 4:
+    if descriptors and config.WARP_SPECIALIZE and config.num_warps != WARPS_OF_ROLES:
         raise ValueError(  # Triton would compile it without roles, without a word
-            f"WARP_SPECIALIZE with num_warps {config.num_warps}, wanted 4, to which the compiler "
-            "adds eight; pass num_warps=4"
+            f"WARP_SPECIALIZE with num_warps {config.num_warps}, wanted {WARPS_OF_ROLES}, to which "
+            f"the compiler adds eight; pass num_warps={WARPS_OF_ROLES}"
         )
     with device_guard(problem.x):
         if not descriptors:
