@@ -12,15 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from harness.offline import compile_launch
 from harness.registry import REPOSITORY, _load_by_path, load_triton
-from harness.spec import Case
 from harness.specs._matmul_ladder import TRITON_RUNGS
-from harness.specs._matmul_triton import triton_configs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = triton.knobs.runtime.interpret
-F16, BF16 = torch.float16, torch.bfloat16
+F16 = torch.float16
 
 matmul = load_triton("matmul").matmul
 matmul_bias_relu = load_triton("matmul_bias_relu").matmul_bias_relu
@@ -29,7 +26,6 @@ matmul_bias_gelu = load_triton("matmul_bias_gelu").matmul_bias_gelu
 runs = pytest.mark.skipif(
     DEVICE == "cpu" and not INTERPRETED, reason="needs an NVIDIA GPU or TRITON_INTERPRET=1"
 )
-compiles = pytest.mark.skipif(INTERPRETED, reason="TRITON_INTERPRET is set: nothing is compiled")
 LAYOUTS = list(itertools.product((False, True), repeat=2))
 # every form, with tiles that small shapes have several of
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4}
@@ -204,44 +200,3 @@ def test_roles_are_refused_where_the_compiler_would_drop_them() -> None:
     x, w = operand(64, 64, False, 1), operand(64, 64, False, 2)
     with pytest.raises(ValueError, match="WARP_SPECIALIZE with num_warps 8, wanted 4"):
         matmul(x, w, unwritten(64, 64), WARP_SPECIALIZE=1, num_warps=8)
-
-
-def compiled(launcher, n: int, arch: int = 90, **config: int):
-    x, w, b, out = (torch.empty(s, dtype=BF16) for s in ((n, n), (n, n), (n,), (n, n)))
-    arguments = (x, w, out) if launcher is matmul else (x, w, b, out)
-    (kernel,) = compile_launch(launcher, arguments, config, arch)
-    return kernel
-
-
-@compiles
-@pytest.mark.parametrize("launcher", [matmul, matmul_bias_relu, matmul_bias_gelu])
-def test_large_products_are_compiled_to_warps_with_roles(launcher) -> None:
-    """From the machine's words, since a flag that the compiler ignores looks the same."""
-    kernel = compiled(launcher, 4096)
-    ptx = kernel.asm["ptx"]
-    assert kernel.metadata.name == f"{launcher.__name__}_specialized_kernel"
-    assert kernel.metadata.num_warps == 12 and "setmaxnreg.dec" in ptx
-    assert "wgmma.mma_async.sync.aligned.m64n256k16" in ptx
-    assert "cp.async.bulk.tensor.2d.shared::cluster.global" in ptx
-
-
-@compiles
-def test_no_descriptor_before_hopper_or_off_16_bytes() -> None:
-    for kernel in (compiled(matmul, 1024, arch=80), compiled(matmul, 1025)):
-        assert kernel.metadata.name == "matmul_kernel"
-        assert "cp.async.bulk" not in kernel.asm["ptx"]
-
-
-@compiles
-def test_candidates_that_ask_for_roles_get_them_and_fit() -> None:
-    cases = [Case({"M": n, "N": n, "K": n}) for n in (1024, 2048, 4096)]
-    tried = {tuple(config.items()) for case in cases for config in triton_configs(case, "bf16")}
-    assert all(len(triton_configs(case, "bf16")) <= 24 for case in cases)
-    kernels = {}
-    for config in map(dict, tried):
-        config |= {"PROGRAMS": 132, "GROUP_M": 8}  # neither changes what is asked here
-        kernels.setdefault(tuple(config.items()), None)
-    for config in map(dict, kernels):
-        kernel = compiled(matmul, 4096, **config)
-        assert kernel.metadata.shared <= 227 * 1024, config
-        assert ("setmaxnreg" in kernel.asm["ptx"]) == bool(config["WARP_SPECIALIZE"]), config
