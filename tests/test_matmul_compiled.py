@@ -35,7 +35,7 @@ for op, n, arch, config in json.loads(sys.argv[1]):
         del tensors[2]
     (kernel,) = compile_launch(getattr(load_triton(op), op), tensors, config, arch)
     facts, ptx = facts_of(kernel), kernel.asm["ptx"]
-    words = ("setmaxnreg.dec", "m64n256k16", "cp.async.bulk.tensor.2d.shared::cluster.global")
+    words = ("setmaxnreg.dec", "m64n256k16", "cp.async.bulk.tensor.2d.shared")
     found.append(vars(facts) | {"words": [word for word in words if word in ptx]})
 print(json.dumps(found))
 """
