@@ -149,9 +149,10 @@ CLAIMS = (
     Claim(f"triton_kernels/{SOFTMAX}.py", "VEC states the multiple that holds", "*", moves_16),
     Claim(
         f"triton_kernels/{PRODUCT}.py",
-        "travel ahead through cp.async into shared memory",
+        "pointers, whose tiles travel ahead through cp.async",
         "*",
         copies_16,
+        ("80",),
     ),
     Claim(
         f"triton_kernels/{PRODUCT}.py",
@@ -161,7 +162,13 @@ CLAIMS = (
         ("90a",),
     ),
     Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
-    Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
+    Claim(
+        f"triton_kernels/{PRODUCT}.py",
+        "tensor descriptors (TMA)",
+        "*",
+        lambda c: "tma" in c.async_copy,
+        ("90a", "100"),
+    ),
     Claim("csrc/rms_norm.cu", "a thread holds 16-byte packs", "*, true>", streams_16),
     *(
         Claim(f"csrc/{stem}.cu", words, f"{stem}_staged_kernel*", copies_16)

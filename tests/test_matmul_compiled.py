@@ -19,7 +19,8 @@ from harness.specs._matmul_triton import triton_configs
 
 ROOT = Path(__file__).resolve().parent.parent
 OPS = ("matmul", "matmul_bias_relu", "matmul_bias_gelu")
-CASES = {n: Case({"M": n, "N": n, "K": n}) for n in (1024, 2048, 4096)}
+SHAPES = ((1024, 1024), (2048, 2048), (4096, 512), (4096, 4096))  # M = N, and K
+CASES = [Case({"M": n, "N": n, "K": k}) for n, k in SHAPES]
 # A process of its own: kernels of one that interprets cannot compile. [op, n, arch, config] each.
 PROBE = """
 import json, sys
@@ -69,7 +70,7 @@ def test_no_descriptor_before_hopper_or_off_16_bytes(tmp_path: Path) -> None:
 
 
 def test_candidates_that_ask_for_roles_get_them_and_all_fit(tmp_path: Path) -> None:
-    grids = [triton_configs(case, "bf16") for case in CASES.values()]
+    grids = [triton_configs(case, "bf16") for case in CASES]
     assert all(5 < len(grid) <= 24 for grid in grids)
     same = {"PROGRAMS": 132, "GROUP_M": 8}  # neither changes what is asked here
     configs = {json.dumps(config | same, sort_keys=True) for grid in grids for config in grid}

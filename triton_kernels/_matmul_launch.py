@@ -110,7 +110,11 @@ def _is_transposed(op: str, name: str, tensor: torch.Tensor, allowed: bool) -> b
 
 
 def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> None:
-    """Queue one kernel on the current stream; `given` are the launcher's keywords, None chooses."""
+    """Queue one kernel on the current stream; `given` are the launcher's keywords, None chooses.
+
+    A configuration that asks for descriptors or roles where they cannot be gives way to the
+    default: its tile would suit no other form.
+    """
     if problem.out.numel() == 0:
         return
     target = target_of(problem.x.device)
@@ -118,6 +122,9 @@ def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> Non
         given.get("USE_DESCRIPTORS") != 0 and target.arch >= HOPPER and problem.fits_descriptors()
     )
     roles = given.get("WARP_SPECIALIZE")
+    wants_descriptors = given.get("USE_DESCRIPTORS") or roles
+    if (wants_descriptors and not descriptors) or (roles and target.arch != HOPPER):
+        given, roles = {}, None  # a tile for other hardware or pitches, as a borrowed one can be
     if roles is None and given.get("num_warps") not in (None, WARPS_OF_ROLES):
         roles = 0
     config = default_config(problem.M, problem.N, problem.K, descriptors, target, roles)
