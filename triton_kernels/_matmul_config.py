@@ -75,18 +75,31 @@ _ALIKE = (
     MatmulConfig(128, 256, 64, 8, 4, EPILOGUE_SUBTILE=2),
     MatmulConfig(128, 128, 64, 8, 4),
     MatmulConfig(128, 64, 64, 4, 4),
-    MatmulConfig(64, 64, 64, 4, 5),
+    MatmulConfig(64, 64, 64, 4, 5),  # 88 KiB: fits every GPU
 )
 
 
 def _descriptors(M: int, N: int, target: Target, roles: int | None) -> MatmulConfig:
     """Two programs a multiprocessor where they find room: below 128 x 128, without roles."""
-    for config in (*_ROLES[:1], *_ALIKE[1:]) if roles is None else _ROLES if roles else _ALIKE:
+    if roles is None:  # Blackwell multiplies from another memory: there they spilled
+        ladder = (*_ROLES[:1], *_ALIKE[1:]) if target.arch == HOPPER else _ALIKE
+    else:
+        ladder = _ROLES if roles else _ALIKE
+    for config in ladder:
         n_tiles = _cdiv(M, config.BLOCK_M) * _cdiv(N, config.BLOCK_N)
-        if n_tiles >= target.multiprocessors * 15 // 16:
+        if n_tiles >= target.multiprocessors * 15 // 16 and _shared_bytes(config) <= (
+            target.shared_bytes
+        ):
             break
     resident = 1 if config.WARP_SPECIALIZE or config.BLOCK_N > 64 else 2
     return replace(config, USE_DESCRIPTORS=1, PROGRAMS=target.multiprocessors * resident)
+
+
+def _shared_bytes(config: MatmulConfig) -> int:
+    """The stages, the tile of out on its way, and barriers."""
+    stage = (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K
+    out = config.BLOCK_M * config.BLOCK_N // config.EPILOGUE_SUBTILE
+    return 2 * (config.num_stages * stage + out) + 1024
 
 
 def _pointers(M: int, N: int, K: int, target: Target) -> MatmulConfig:

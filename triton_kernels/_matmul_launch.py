@@ -14,6 +14,7 @@ DTYPES = (torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[M, K]", "w": "[K, N]", "b": "[N]", "out": "[M, N]"}
 MAX_NK = 1 << 24  # columns of a row-major matrix, alike for both extents of w
 MAX_M = 1 << 30  # row numbers are 32 bits and run up to a tile past the end
+WARPS_OF_ROLES = 4  # what num_warps must be for warps with roles; the kernel has twelve
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,11 @@ def _is_transposed(op: str, name: str, tensor: torch.Tensor, allowed: bool) -> b
 
 
 def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> None:
-    """Queue one kernel on the current stream; `given` are the launcher's keywords, None chooses."""
+    """Queue one kernel on the current stream; `given` are the launcher's keywords, None chooses.
+
+    A configuration that asks for descriptors or roles where they cannot be gives way to the
+    default: its tile would suit no other form.
+    """
     if problem.out.numel() == 0:
         return
     target = target_of(problem.x.device)
@@ -117,13 +122,18 @@ def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> Non
         given.get("USE_DESCRIPTORS") != 0 and target.arch >= HOPPER and problem.fits_descriptors()
     )
     roles = given.get("WARP_SPECIALIZE")
+    wants_descriptors = given.get("USE_DESCRIPTORS") or roles
+    if (wants_descriptors and not descriptors) or (roles and target.arch != HOPPER):
+        given, roles = {}, None  # a tile for other hardware or pitches, as a borrowed one can be
+    if roles is None and given.get("num_warps") not in (None, WARPS_OF_ROLES):
+        roles = 0
     config = default_config(problem.M, problem.N, problem.K, descriptors, target, roles)
     chosen = {name: value for name, value in given.items() if value is not None}
     config = replace(config, **chosen | {"USE_DESCRIPTORS": int(descriptors)})
-    if descriptors and config.WARP_SPECIALIZE and config.num_warps != 4:
+    if descriptors and config.WARP_SPECIALIZE and config.num_warps != WARPS_OF_ROLES:
         raise ValueError(  # Triton would compile it without roles, without a word
-            f"WARP_SPECIALIZE with num_warps {config.num_warps}, wanted 4, to which the compiler "
-            "adds eight; pass num_warps=4"
+            f"WARP_SPECIALIZE with num_warps {config.num_warps}, wanted {WARPS_OF_ROLES}, to which "
+            f"the compiler adds eight; pass num_warps={WARPS_OF_ROLES}"
         )
     with device_guard(problem.x):
         if not descriptors:

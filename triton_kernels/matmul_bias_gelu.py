@@ -5,9 +5,10 @@ The bias is added and gelu taken on the fp32 accumulator, which is rounded once.
 operations on 2 * (M * K + K * N + N + M * N) bytes: compute bound unless one of M, N, K is small.
 
 A program owns [BLOCK_M, BLOCK_N] tiles of out and walks K in steps of BLOCK_K. The kernels are in
-_matmul.py: on sm_90 and newer, where all pitches and bases are multiples of 16 bytes, tensor
-descriptors (TMA) and persistent programs, with WARP_SPECIALIZE by warps with roles; else pointers.
-tl.dot becomes wgmma on sm_90 (BLOCK_M >= 64), mma.sync below that and on sm_80.
+_matmul.py. On sm_90 and newer, where pitches and bases are multiples of 16 bytes: tensor
+descriptors (TMA), by programs that stay, and with WARP_SPECIALIZE by warps with roles. Else
+pointers, whose tiles travel ahead through cp.async. tl.dot becomes wgmma on sm_90 (BLOCK_M >= 64),
+mma.sync below that and on sm_80.
 
 Limits: N and K below 2^24, M below 2^30; K = 0 gives gelu(b). Extents that are not
 multiples of 8 lose 16-byte accesses and cp.async: right, but several times slower.

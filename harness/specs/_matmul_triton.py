@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from harness.spec import Case, Config
 
+_SHORT_K = 1024  # the store of a tile is a large part of its time
 _FEW_TILES = 66  # of 128 x 128: half the multiprocessors of a Hopper
 
 
@@ -19,7 +20,8 @@ def triton_configs(case: Case, dtype: str) -> list[Config]:
         return [*_small(), *_specialized_small()]
     if n_tiles <= 4 * _FEW_TILES:  # at most two tiles of 128 x 128 a multiprocessor
         return [*_large((132,), (8,)), *_specialized((132,), (8,)), *_small()]
-    return [*_large((132,), (8,)), *_specialized((132, 128), (8, 16)), *_pointers()]
+    others = _overlapping() if case.dims["K"] <= _SHORT_K else _fewer_programs()
+    return [*_large((132,), (8,)), *_specialized((132, 128), (8, 16)), *_pointers(), *others]
 
 
 def _specialized(programs: tuple[int, ...], groups: tuple[int, ...]) -> list[Config]:
@@ -87,6 +89,24 @@ def _small() -> list[Config]:
             ((64, 64, 128, 4, 5), 132),
             ((64, 32, 128, 4, 4), 264),
         )
+    ]
+
+
+def _overlapping() -> list[Config]:
+    """Two programs a multiprocessor: one stores while the other multiplies."""
+    return [
+        _config((128, 128, 64, warps, 3), EPILOGUE_SUBTILE=2, PROGRAMS=264, GROUP_M=8)
+        for warps in (4, 8)
+    ]
+
+
+def _fewer_programs() -> list[Config]:
+    """A card at its power limit may run fewer multiprocessors at a higher clock."""
+    return [
+        _config(
+            (128, 256, 64, 4, 4), WARP_SPECIALIZE=1, DESCRIPTOR_STORE=0, PROGRAMS=120, GROUP_M=8
+        ),
+        _config((128, 256, 64, 8, 4), EPILOGUE_SUBTILE=2, PROGRAMS=128, GROUP_M=8),
     ]
 
 
