@@ -21,7 +21,6 @@ namespace cuda_vs_triton::rungs {
 using bf16 = __nv_bfloat16;
 
 constexpr int kDepth = kBoxCols;
-constexpr int kBoxBytes = kDepth * kSwizzleBytes;       // of w
 constexpr int kRowTileBytes = kWgmmaM * kSwizzleBytes;  // of x, for one wgmma
 
 // kConsumers warpgroups share the rows of a tile of out.

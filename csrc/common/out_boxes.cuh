@@ -16,7 +16,6 @@
 
 namespace cuda_vs_triton {
 
-constexpr int kOutBoxBytes = kWgmmaM * kSwizzleBytes;
 constexpr int kOutBuffers = 2;
 
 // Four 8x8 16-bit matrices; lanes 0-7, 8-15, 16-23, 24-31 give the row addresses of each.
@@ -46,7 +45,7 @@ class OutBoxes {
     for (int box = 0; box < kCols / kBoxCols; ++box) {
       if (is_issuer()) wait_stores_read<kOutBuffers - 1>();
       sync_warpgroup(barrier_);  // this buffer's last box has been read
-      const uint32_t buffer = smem_ + next_ * kOutBoxBytes + lane_offset_;
+      const uint32_t buffer = smem_ + next_ * kBoxBytes + lane_offset_;
 #pragma unroll
       for (int i = 0; i < kBoxCols / 16; ++i) {
         uint32_t block[4];
@@ -56,7 +55,7 @@ class OutBoxes {
       }
       fence_async_proxy();
       sync_warpgroup(barrier_);  // the box is complete
-      if (is_issuer()) store_box(map_, row, col + box * kBoxCols, smem_ + next_ * kOutBoxBytes);
+      if (is_issuer()) store_box(map_, row, col + box * kBoxCols, smem_ + next_ * kBoxBytes);
       next_ = (next_ + 1) % kOutBuffers;
     }
   }

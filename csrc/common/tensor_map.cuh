@@ -17,7 +17,8 @@ namespace cuda_vs_triton {
 
 constexpr int kSwizzleBytes = 128;           // one row of a box, and the period of its swizzle
 constexpr int kBoxCols = kSwizzleBytes / 2;  // 16-bit elements in that row
-constexpr int kBoxAlignment = 1024;          // eight rows: where the swizzle pattern repeats
+constexpr int kBoxBytes = kBoxCols * kSwizzleBytes;  // of a square box
+constexpr int kBoxAlignment = 1024;  // eight rows: where the swizzle pattern repeats
 constexpr int64_t kMaxMapExtent = 1
                                   << 30;  // box coordinates are 32-bit, and pass the end by a tile
 

@@ -32,8 +32,8 @@ constexpr int kBand = 8 / kCluster;  // rows of clusters
   landed.arrive_expecting(Tile::kStageBytes);  // the other block's half of w counts here too
   load_box(s_stage, x_map, origin.row, k, landed);
   for (int i = rank * kBoxes; i < (rank + 1) * kBoxes; ++i) {
-    load_box_multicast(s_stage + Tile::kXBytes + i * rungs::kBoxBytes, w_map, k,
-                       origin.col + i * kBoxCols, landed, (1 << kCluster) - 1);
+    load_box_multicast(s_stage + Tile::kXBytes + i * kBoxBytes, w_map, k, origin.col + i * kBoxCols,
+                       landed, (1 << kCluster) - 1);
   }
 }
 
