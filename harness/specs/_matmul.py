@@ -50,6 +50,7 @@ DISTRIBUTION = "x,b normal(0,1); w normal(0,1/K)"
 # Hopper block may use, it keeps 34 for pieces of out on their way, alignment, bias and barriers;
 # the rest is stages of 64 k.
 _WGMMA_TILES = ((128, 256), (256, 128), (128, 128), (128, 64))
+_HOPPER_SMS = 132
 _HOPPER_SHARED_BYTES = 227 * 1024
 _HOPPER_KEPT_BYTES = 34 * 1024 + 128
 # The tiles of csrc/common/matmul_mma.cuh: what is left for problems that TMA cannot take.
@@ -198,17 +199,27 @@ def _stages_that_fit(block_m: int, block_n: int) -> int:
 
 
 def cuda_configs(case: Case, dtype: str) -> list[Config]:
-    """Tiles with the most stages that fit, and two fewer or three; clusters, which share boxes of
-    64 columns of w, from 128 on; a block a multiprocessor or 128. Where TMA cannot take the case,
-    the other form's tiles, of which it uses one."""
+    """Tiles with all stages that fit; clusters, which share boxes of 64 columns of w, from 128 on.
+
+    Where large tiles occupy the card, those, and a block a multiprocessor or 128; fewer stages
+    never won there. Where TMA cannot take the case, the other form's tiles, of which it uses one.
+    """
     if not _tma_takes(case):
         return [{"block_m": m, "block_n": n, "stages": stages} for m, n, stages in _MMA_TILES]
+    n_large = -(-case.dims["M"] // 128) * -(-case.dims["N"] // 256)
+    occupied = n_large >= _HOPPER_SMS
     return [
-        {"block_m": m, "block_n": n, "stages": stages, "cluster": cluster, "blocks": blocks}
+        {
+            "block_m": m,
+            "block_n": n,
+            "stages": _stages_that_fit(m, n),
+            "cluster": cluster,
+            "blocks": blocks,
+        }
         for m, n in _WGMMA_TILES
-        for stages in (_stages_that_fit(m, n), max(_stages_that_fit(m, n) - 2, 3))
+        if not occupied or m * n == 128 * 256
         for cluster in ((1, 2) if n >= 128 else (1,))
-        for blocks in (0, 128)
+        for blocks in ((0, 128) if occupied else (0,))
     ]
 
 
