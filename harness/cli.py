@@ -153,6 +153,12 @@ def _parser() -> argparse.ArgumentParser:
         help="L2 before each sample: clean (written and read back), write (dirty lines left, as "
         "most timers do), none (warm); every row names it",
     )
+    bench.add_argument(
+        "--same-ptxas",
+        action="store_true",
+        help="let nvcc's ptxas assemble Triton's kernels too, so that both sides share it; the "
+        "run's facts name both versions",
+    )
     bench.add_argument("--no-plots", action="store_true", help="write CSV files, no report")
     bench.add_argument(
         "--aa",
