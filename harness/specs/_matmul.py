@@ -201,25 +201,26 @@ def _stages_that_fit(block_m: int, block_n: int) -> int:
 def cuda_configs(case: Case, dtype: str) -> list[Config]:
     """Tiles with all stages that fit; clusters, which share boxes of 64 columns of w, from 128 on.
 
-    Where large tiles occupy the card, those, and a block a multiprocessor or 128; fewer stages
-    never won there. Where TMA cannot take the case, the other form's tiles, of which it uses one.
+    Where large tiles occupy the card, those alone: one stage fewer leaves room for a whole tile of
+    out on its way; a block a multiprocessor, or 128, which divide powers of two. Where TMA cannot
+    take the case, the other form's tiles, of which it uses one.
     """
     if not _tma_takes(case):
         return [{"block_m": m, "block_n": n, "stages": stages} for m, n, stages in _MMA_TILES]
-    n_large = -(-case.dims["M"] // 128) * -(-case.dims["N"] // 256)
-    occupied = n_large >= _HOPPER_SMS
+    occupied = -(-case.dims["M"] // 128) * -(-case.dims["N"] // 256) >= _HOPPER_SMS
     return [
         {
             "block_m": m,
             "block_n": n,
-            "stages": _stages_that_fit(m, n),
+            "stages": _stages_that_fit(m, n) - fewer,
             "cluster": cluster,
             "blocks": blocks,
         }
         for m, n in _WGMMA_TILES
         if not occupied or m * n == 128 * 256
-        for cluster in ((1, 2) if n >= 128 else (1,))
-        for blocks in ((0, 128) if occupied else (0,))
+        for fewer in ((0, 1) if occupied else (0,))
+        for cluster, blocks in ((1, 0), (2, 0), (2, 128))
+        if (cluster == 1 or n >= 128) and (blocks == 0 or occupied)
     ]
 
 
