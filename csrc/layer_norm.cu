@@ -28,10 +28,7 @@ constexpr int kMinBlock = 128;  // threads a block at least: short rows are grou
 constexpr int kMaxBlocks = 16;  // of a cluster; more than 8 is Hopper's own
 constexpr int kNarrow = 4096;   // columns that the looped form gives to its smaller block
 
-// Rows on their way or in use on a multiprocessor, for 1024 threads: half as much for a block of 512.
-constexpr int kStreamedBytes = 216 * 1024;
-
-enum Form { kAuto = 0, kRegisters = 1, kResident = 2, kLooped = 3, kStreamed = 4 };
+enum Form { kAuto = 0, kRegisters = 1, kResident = 2, kLooped = 3 };
 
 struct Args {
   const void *x, *w, *b;
@@ -43,8 +40,6 @@ struct Args {
 struct Normaliser {
   float mean, rstd;
 
-  __device__ __forceinline__ Normaliser(float row_mean, float row_rstd)
-      : mean(row_mean), rstd(row_rstd) {}
   __device__ __forceinline__ Normaliser(const Moments& row, float eps)
       : mean(row.sum / row.n), rstd(rsqrtf(row.distances / row.n + eps)) {}
 
@@ -181,149 +176,6 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 4 ? 1024 / kThreads : 1)
       }
       x[i] = next[i];
     }
-  }
-}
-
-// ---- streamed: blocks or clusters that stay, w and b in registers, rows through shared memory ---
-
-// What a part of a row knows: its sum, and its squared distances from its own mean.
-struct Part {
-  float sum, distances;
-};
-
-// Elements of the kLanes lanes from `first_lane` on, each with packs lane, lane + kStep, ...
-template <typename T, int kLanes, int kStep, int kPacks>
-__device__ __forceinline__ float elements_of(int n_packs, int first_lane) {
-  int held = 0;
-#pragma unroll
-  for (int i = 0; i < kPacks; ++i) held += min(max(n_packs - (first_lane + i * kStep), 0), kLanes);
-  return static_cast<float>(held * kPackSize<T>);
-}
-
-// How many elements a part has, found once: a row's merge then needs no division.
-struct Count {
-  float n, inverse;
-};
-
-__device__ __forceinline__ Count count_of(float n) {
-  return {n, n > 0.0f ? 1.0f / n : 0.0f};
-}
-
-// Over kParts lanes with a part each, of `mine` elements; `inverse` is one over those of all. Two
-// plain sums instead of log2(kParts) merges, which would wait for each other.
-template <int kParts>
-__device__ __forceinline__ Part merge_parts(const Part& part, const Count& mine, float inverse) {
-  const float sum = lanes_sum<kParts>(part.sum);
-  const float gap = part.sum * mine.inverse - sum * inverse;
-  const float between = mine.n > 0.0f ? gap * gap * mine.n : 0.0f;  // an infinite gap to nothing
-  return {sum, lanes_sum<kParts>(part.distances + between)};
-}
-
-__host__ __device__ constexpr int streamed_stages(int threads, int packs) {
-  const int fit = kStreamedBytes * threads / 1024 / (packs * threads * kPackBytes);
-  return fit < 6 ? fit : 6;
-}
-
-template <typename T, int kThreads, int kPacks, int kBlocks>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
-    layer_norm_streamed_kernel(Args args, float inverse_cols) {
-  constexpr int kStep = kThreads * kBlocks;  // packs of a row between two of a thread
-  constexpr int kWarps = kThreads / kWarpSize;
-  constexpr int kStages = streamed_stages(kThreads, kPacks);
-  extern __shared__ __align__(16) uint4 s_rows[];  // [kStages][kPacks][kThreads]
-  __shared__ Part of_warps[2][kWarps];
-  __shared__ Count counts[kWarps + kBlocks];
-#if __CUDA_ARCH__ >= 900
-  if constexpr (kBlocks > 1) cluster_arrive();  // gather_parts waits before it writes elsewhere
-#endif
-  const int n_packs = static_cast<int>(args.n_cols / kPackSize<T>);
-  const int rank = static_cast<int>(blockIdx.x % kBlocks);
-  const int lane = rank * kThreads + static_cast<int>(threadIdx.x);
-  const int step = static_cast<int>(gridDim.x / kBlocks);  // rows between two of this cluster
-  const int first_row = static_cast<int>(blockIdx.x / kBlocks);
-  const int n_turns = (static_cast<int>(args.n_rows) - first_row + step - 1) / step;
-
-  // Each thread copies and reads its own packs alone: no barrier. Turn t has stage t % kStages.
-  constexpr int kStage = kPacks * kThreads;
-  uint4* const mine = s_rows + threadIdx.x;
-  const auto stage = [&](int turn, int to_stage) {
-    const int64_t row = first_row + static_cast<int64_t>(turn) * step;
-    const uint4* x = reinterpret_cast<const uint4*>(x_row<T>(args, row)) + lane;
-    const int n_left = turn < n_turns ? n_packs - lane : 0;
-    const uint32_t to = shared_address(mine + to_stage * kStage);
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      async_copy_16(to + i * kThreads * kPackBytes, x + i * kStep, i * kStep < n_left);
-    }
-    async_copy_commit();
-  };
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) stage(i, i);
-
-  uint4 w[kPacks], b[kPacks];
-#pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
-    const bool valid = lane + i * kStep < n_packs;
-    w[i] = valid ? load_parameters(args.w, lane + i * kStep) : make_uint4(0, 0, 0, 0);
-    b[i] = valid ? load_parameters(args.b, lane + i * kStep) : make_uint4(0, 0, 0, 0);
-  }
-  // Of the warps of this block, then of the blocks of the cluster.
-  if (threadIdx.x < kWarps) {
-    counts[threadIdx.x] = count_of(elements_of<T, kWarpSize, kStep, kPacks>(
-        n_packs, rank * kThreads + static_cast<int>(threadIdx.x) * kWarpSize));
-  }
-  if (threadIdx.x < kBlocks) {
-    counts[kWarps + threadIdx.x] = count_of(
-        elements_of<T, kThreads, kStep, kPacks>(n_packs, static_cast<int>(threadIdx.x) * kThreads));
-  }
-  __syncthreads();  // the counts are there
-
-  int at = 0;  // stage of this turn
-  for (int turn = 0; turn < n_turns; ++turn) {
-    stage(turn + kStages - 1, at == 0 ? kStages - 1 : at - 1);
-    async_copy_wait<kStages - 1>();
-
-    // x is read from shared memory three times: w and b have the registers.
-    const uint4* const x = mine + at * kStage;
-    Part part = {0.0f, 0.0f};
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) part.sum += sum_in_pack<T>(x[i * kThreads]);
-    part.sum = lanes_sum<kWarpSize>(part.sum);
-    const float warp_mean = part.sum * counts[threadIdx.x / kWarpSize].inverse;
-    asm volatile("" ::: "memory");  // else the first reads are kept for the second ones
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const float in_pack = distances_in_pack<T>(x[i * kThreads], warp_mean);
-      if (lane + i * kStep < n_packs) part.distances += in_pack;
-    }
-    part.distances = lanes_sum<kWarpSize>(part.distances);
-    // Two sets of slots: who writes one again has passed the barrier of the other, so all have
-    // read it.
-    Part* const slots = of_warps[turn % 2];
-    if (threadIdx.x % kWarpSize == 0) slots[threadIdx.x / kWarpSize] = part;
-    __syncthreads();  // the parts of all warps are there
-    const int slot = threadIdx.x % kWarps;
-    part = merge_parts<kWarps>(slots[slot], counts[slot], counts[kWarps + rank].inverse);
-#if __CUDA_ARCH__ >= 900
-    if constexpr (kBlocks > 1) {
-      __shared__ Part of_blocks[kBlocks];
-      part = gather_cluster<kBlocks>(part, of_blocks);
-      if (turn + 1 < n_turns) cluster_arrive();
-      part = merge_parts<kBlocks>(part, counts[kWarps + threadIdx.x % kBlocks], inverse_cols);
-    }
-#endif
-    const float rstd = rsqrtf(fmaf(part.distances, inverse_cols, args.eps));
-    const Normaliser normalise(part.sum * inverse_cols, rstd);
-    uint4* out = out_packs<T>(args, first_row + static_cast<int64_t>(turn) * step) + lane;
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      if (lane + i * kStep < n_packs) {
-        store_pack(out + i * kStep, normalise.of_pack<T>(x[i * kThreads], w[i], b[i]));
-      }
-      forget_unpacked(w[i]);
-      forget_unpacked(b[i]);
-    }
-    at = at + 1 < kStages ? at + 1 : 0;
   }
 }
 
@@ -503,63 +355,6 @@ cudaError_t launch_resident_form(const Args& args, int64_t n_packs, int threads_
   }
 }
 
-template <typename T, int kThreads, int kPacks, int kBlocks>
-cudaError_t launch_streamed(const Args& args, cudaStream_t stream) {
-  constexpr auto* kKernel = layer_norm_streamed_kernel<T, kThreads, kPacks, kBlocks>;
-  constexpr int kSharedBytes = streamed_stages(kThreads, kPacks) * kPacks * kThreads * kPackBytes;
-  const float inverse_cols = 1.0f / static_cast<float>(args.n_cols);
-  DeviceFacts facts;
-  cudaError_t error = device_facts(&facts);
-  if (error != cudaSuccess) return error;
-  if (kSharedBytes > facts.shared_bytes - 1024) return cudaErrorInvalidValue;
-  if (args.n_rows > INT32_MAX / 2) return cudaErrorInvalidConfiguration;
-  error = allow_shared_memory<kKernel>(kSharedBytes);
-  if (error != cudaSuccess) return error;
-  int most = 0;
-  if constexpr (kBlocks > 1) {
-    error = resident_clusters<kKernel>(kThreads, kSharedBytes, kBlocks, &most);
-  } else {
-    error = resident_blocks<kKernel>(kThreads, kSharedBytes, &most);
-  }
-  if (error != cudaSuccess) return error;
-  const int64_t n_clusters = args.n_rows < most ? args.n_rows : most;
-  if constexpr (kBlocks > 1) {
-    return launch_clusters<kKernel>(n_clusters * kBlocks, kThreads, kSharedBytes, kBlocks, stream,
-                                    args, inverse_cols);
-  } else {
-    kKernel<<<static_cast<unsigned>(n_clusters), kThreads, kSharedBytes, stream>>>(args,
-                                                                                   inverse_cols);
-    return cudaGetLastError();
-  }
-}
-
-template <typename T, int kBlocks>
-cudaError_t launch_streamed_blocks(const Args& args, int64_t n_packs, int threads,
-                                   cudaStream_t stream) {
-  const int64_t packs = (n_packs + kBlocks - 1) / kBlocks;  // of a block
-  if (threads == 256 && packs <= 512) return launch_streamed<T, 256, 2, kBlocks>(args, stream);
-  if (threads == 256 && packs <= 1024) return launch_streamed<T, 256, 4, kBlocks>(args, stream);
-  if (threads == 512 && packs <= 1024) return launch_streamed<T, 512, 2, kBlocks>(args, stream);
-  if (threads == 512 && packs <= 2048) return launch_streamed<T, 512, 4, kBlocks>(args, stream);
-  if (threads == 1024 && packs <= 2048) return launch_streamed<T, 1024, 2, kBlocks>(args, stream);
-  if (threads == 1024 && packs <= 4096) return launch_streamed<T, 1024, 4, kBlocks>(args, stream);
-  return cudaErrorInvalidValue;
-}
-
-template <typename T>
-cudaError_t launch_streamed_form(const Args& args, int64_t n_packs, int threads_per_row, int blocks,
-                                 cudaStream_t stream) {
-  const int threads = threads_per_row / blocks;
-  switch (blocks) {
-    case 1: return launch_streamed_blocks<T, 1>(args, n_packs, threads, stream);
-    case 2: return launch_streamed_blocks<T, 2>(args, n_packs, threads, stream);
-    case 4: return launch_streamed_blocks<T, 4>(args, n_packs, threads, stream);
-    case 8: return launch_streamed_blocks<T, 8>(args, n_packs, threads, stream);
-    case 16: return launch_streamed_blocks<T, 16>(args, n_packs, threads, stream);
-    default: return cudaErrorInvalidValue;
-  }
-}
-
 template <typename T, int kThreads>
 cudaError_t launch_looped(const Args& args, bool packed, cudaStream_t stream) {
   auto* kernel = packed ? layer_norm_looped_kernel<T, kThreads, true>
@@ -621,11 +416,6 @@ cudaError_t dispatch(const Args& args, int threads, int form, int blocks, cudaSt
       if (threads == 0) threads = blocks * 512;
       if (!packed || blocks < 0 || (blocks > 1 && facts.major < 9)) return cudaErrorInvalidValue;
       return launch_resident_form<T>(args, n_packs, threads, blocks, stream);
-    case kStreamed:
-      if (blocks == 0) blocks = cluster_blocks(n_packs);
-      if (threads == 0) threads = blocks * 512;
-      if (!packed || blocks < 0 || (blocks > 1 && facts.major < 9)) return cudaErrorInvalidValue;
-      return launch_streamed_form<T>(args, n_packs, threads, blocks, stream);
     case kLooped:
       if (threads != 0 || blocks != 0) return cudaErrorInvalidValue;
       return args.n_cols <= kNarrow ? launch_looped<T, 128>(args, packed, stream)

@@ -65,14 +65,13 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Exchange among the kBlocks blocks of a cluster, whose threads agree already: thread t gets block
-// t % kBlocks's value. `slots` is shared memory with kBlocks entries at the same place in every
-// block. The caller has called cluster_arrive() at the start of the kernel: nobody may write to a
-// block that has not begun. After the second barrier a block touches its own memory only, so it may
-// end before the others. A caller that gathers again calls cluster_arrive() after each time but the
-// last: nobody may write what is still being read.
-template <int kBlocks, typename Value>
-__device__ __forceinline__ Value gather_cluster(Value mine, Value* slots) {
+// Over the kBlocks blocks of a cluster, whose threads agree already. `slots` is shared memory with
+// kBlocks entries at the same place in every block. The caller has called cluster_arrive() at the
+// start of the kernel: nobody may write to a block that has not begun. After the second barrier a
+// block touches its own memory only, so it may end before the others. A caller that merges again
+// calls cluster_arrive() after each merge but the last: nobody may write what is still being read.
+template <int kBlocks, typename Value, typename Merge>
+__device__ __forceinline__ Value merge_cluster(Value mine, Value* slots, Merge merge) {
   constexpr int kWords = sizeof(Value) / 4;
   uint32_t words[kWords];
   memcpy(words, &mine, sizeof(Value));
@@ -90,13 +89,7 @@ __device__ __forceinline__ Value gather_cluster(Value mine, Value* slots) {
   }
   cluster_arrive();
   cluster_wait();  // the entries of all blocks have arrived in mine
-  return slots[threadIdx.x % kBlocks];
-}
-
-// Over the blocks of a cluster, as gather_cluster.
-template <int kBlocks, typename Value, typename Merge>
-__device__ __forceinline__ Value merge_cluster(Value mine, Value* slots, Merge merge) {
-  return merge_lanes<kBlocks>(gather_cluster<kBlocks>(mine, slots), merge);
+  return merge_lanes<kBlocks>(slots[threadIdx.x % kBlocks], merge);
 }
 
 #endif
