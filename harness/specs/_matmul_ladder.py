@@ -29,5 +29,6 @@ TRITON_RUNGS: tuple[Rung, ...] = (
     Rung("tutorial", "one tile a program by masked pointers, row by row"),
     Rung("tuned", "a tile of 128 x 256, three stages, grouped order, no mask in the loop"),
     Rung("persistent", "programs that stay and walk tiles"),
-    Rung("descriptors", "tensor descriptors: the copy engine fetches tiles, no lane an address"),
+    Rung("descriptors", "the copy engine fetches and stores whole tiles, and runs into the next"),
+    Rung("specialized", "warps with roles: one group copies, two multiply"),
 )
