@@ -212,8 +212,8 @@ def matmul_specialized_kernel(
         w_desc = tl.make_tensor_descriptor(w_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
     else:
         w_desc = tl.make_tensor_descriptor(w_ptr, [K, N], [N, 1], [BLOCK_K, BLOCK_N])
-    # A store by pointers would need no buffer and leave room for a fourth stage, but within roles it
-    # left NaN in rows of the second half tile (H200, Triton 3.6, 2026-12-03).
+    # A store by pointers would need no buffer and leave room for a fourth stage, but under roles it
+    # left NaN in the second half of the tile (H200, Triton 3.6, 2026-12-03).
     out_desc = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
 
     n_tiles_m, n_tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)

@@ -61,12 +61,13 @@ def target_of(device: torch.device) -> Target:
 def default_config(
     M: int, N: int, K: int, descriptors: bool, target: Target, roles: bool = False
 ) -> MatmulConfig:
-    """The largest tile that gives most multiprocessors one. roles: WARP_SPECIALIZE was asked for."""
+    """The largest tile that gives most multiprocessors one. roles: they were asked for."""
     return _descriptors(M, N, target, roles) if descriptors else _pointers(M, N, K, target)
 
 
-# Roles gained nothing on an H200 with Triton 3.6: 0.97 to 1.01 of torch.mm's speed at 4096 and 8192
-# cubed, where warps that are all alike had 0.99 and 1.02. So they are for who asks.
+# Roles gained nothing on an H200 with Triton 3.6: 0.97 of torch.mm's speed at 4096 cubed, where
+# warps that are all alike had 0.99; with bias and relu at 8192 cubed 0.99 and 1.02. They are for
+# who asks.
 _ROLES = (
     MatmulConfig(128, 256, 64, 4, 3, WARP_SPECIALIZE=1),
     MatmulConfig(128, 128, 64, 4, 5, WARP_SPECIALIZE=1),
@@ -99,24 +100,31 @@ def _shared_bytes(config: MatmulConfig) -> int:
     return 2 * (config.num_stages * stage + out) + 1024
 
 
+# Of two tiles of one size, wgmma takes the wider; the taller spills no registers with mma.sync.
+_HOPPER_POINTERS = (
+    MatmulConfig(128, 256, 64, 8, 3),
+    MatmulConfig(128, 128, 64, 8, 4),
+    MatmulConfig(128, 64, 64, 4, 4),
+)
+_AMPERE_POINTERS = (
+    MatmulConfig(256, 128, 64, 8, 3),
+    MatmulConfig(128, 128, 64, 8, 4),
+    MatmulConfig(64, 128, 64, 4, 4),
+)
+
+
 def _pointers(M: int, N: int, K: int, target: Target) -> MatmulConfig:
-    aligned = N % 16 == 0 and K % 16 == 0  # else the addresses of 128 x 256 spill registers
+    ladder = _HOPPER_POINTERS if target.arch >= HOPPER else _AMPERE_POINTERS
+    if N % 16 or K % 16:  # the addresses of the largest tile would spill
+        ladder = ladder[1:]
+    if N % 2 or K % 2:  # each element has a load of its own: with 64 of them too many to hold
+        ladder = tuple(replace(config, BLOCK_K=32) for config in ladder)
     # 128 tiles are about one for each multiprocessor of an A100 (108), H100 or H200 (132).
-    # The wider of the two largest is wgmma's; with mma.sync it spills.
-    large = (128, 256) if target.arch >= HOPPER else (256, 128)
-    for config in (
-        MatmulConfig(*large, 64, 8, 3),
-        MatmulConfig(128, 128, 64, 8, 4),
-        MatmulConfig(128, 64, 64, 4, 4),
-    ):
+    for config in ladder:
         stage_bytes = (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K * 2
         n_stages_that_fit = target.shared_bytes // stage_bytes
         n_tiles = _cdiv(M, config.BLOCK_M) * _cdiv(N, config.BLOCK_N)
-        if (
-            n_tiles >= 128
-            and n_stages_that_fit >= 2
-            and (aligned or config.BLOCK_M * config.BLOCK_N < 128 * 256)
-        ):
+        if n_tiles >= 128 and n_stages_that_fit >= 2:
             return replace(config, num_stages=min(config.num_stages, n_stages_that_fit))
     return MatmulConfig(64, 64, 64, 4, 5)  # 80 KiB: fits every GPU since sm_80
 
