@@ -35,8 +35,6 @@ FORMS = {
     "descriptors": SMALL | {"WARP_SPECIALIZE": 0, "PROGRAMS": 3},
     "two halves": SMALL | {"WARP_SPECIALIZE": 0, "EPILOGUE_SUBTILE": 2},
     "roles": SMALL | {"BLOCK_M": 128, "BLOCK_N": 64, "WARP_SPECIALIZE": 1, "PROGRAMS": 2},
-    "roles, pointer store": SMALL
-    | {"BLOCK_M": 128, "BLOCK_N": 64, "WARP_SPECIALIZE": 1, "DESCRIPTOR_STORE": 0},
 }
 
 

@@ -121,12 +121,10 @@ def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> Non
     descriptors = (
         given.get("USE_DESCRIPTORS") != 0 and target.arch >= HOPPER and problem.fits_descriptors()
     )
-    roles = given.get("WARP_SPECIALIZE")
+    roles = bool(given.get("WARP_SPECIALIZE"))
     wants_descriptors = given.get("USE_DESCRIPTORS") or roles
     if (wants_descriptors and not descriptors) or (roles and target.arch != HOPPER):
-        given, roles = {}, None  # a tile for other hardware or pitches, as a borrowed one can be
-    if roles is None and given.get("num_warps") not in (None, WARPS_OF_ROLES):
-        roles = 0
+        given, roles = {}, False  # a tile for other hardware or pitches, as a borrowed one can be
     config = default_config(problem.M, problem.N, problem.K, descriptors, target, roles)
     chosen = {name: value for name, value in given.items() if value is not None}
     config = replace(config, **chosen | {"USE_DESCRIPTORS": int(descriptors)})
@@ -203,7 +201,6 @@ def launch_specialized(p: Problem, epilogue: str, config: MatmulConfig) -> None:
         p.K,
         X_TRANSPOSED=p.x_transposed,
         W_TRANSPOSED=p.w_transposed,
-        DESCRIPTOR_STORE=bool(config.DESCRIPTOR_STORE),
         **_options(config, epilogue),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.spec import ITEMSIZE, Case, Config, Tensors, Tolerance, random_tensor
-from harness.specs._matmul_triton import triton_configs
+from harness.specs._matmul_triton import tma_takes, triton_configs
 
 if TYPE_CHECKING:
     import torch
@@ -185,14 +185,6 @@ def output_shape(case: Case) -> tuple[int, int]:
     return case.dims["M"], case.dims["N"]
 
 
-def _tma_takes(case: Case) -> bool:
-    """Whether rows in memory, of both operands and of out, are multiples of 16 bytes."""
-    m, n, k = case.dims["M"], case.dims["N"], case.dims["K"]
-    x_row = m if case.layout.startswith("t") else k
-    w_row = k if case.layout.endswith("t") else n
-    return k > 0 and not any(row % 8 for row in (x_row, w_row, n))
-
-
 def _stages_that_fit(block_m: int, block_n: int) -> int:
     left = _HOPPER_SHARED_BYTES - _HOPPER_KEPT_BYTES
     return min(left // ((block_m + block_n) * 64 * 2), 8)
@@ -205,7 +197,7 @@ def cuda_configs(case: Case, dtype: str) -> list[Config]:
     out on its way; a block a multiprocessor, or 128, which divide powers of two. Where TMA cannot
     take the case, the other form's tiles, of which it uses one.
     """
-    if not _tma_takes(case):
+    if not tma_takes(case):
         return [{"block_m": m, "block_n": n, "stages": stages} for m, n, stages in _MMA_TILES]
     occupied = -(-case.dims["M"] // 128) * -(-case.dims["N"] // 256) >= _HOPPER_SMS
     return [

@@ -26,8 +26,13 @@ CUDA_RUNGS: tuple[Rung, ...] = (
 )
 
 TRITON_RUNGS: tuple[Rung, ...] = (
-    Rung("tutorial", "one tile a program by masked pointers, row by row"),
-    Rung("tuned", "a tile of 128 x 256, three stages, grouped order, no mask in the loop"),
-    Rung("persistent", "programs that stay and walk tiles"),
-    Rung("descriptors", "tensor descriptors: the copy engine fetches tiles, no lane an address"),
+    Rung("tutorial", "one tile a program by masked pointers, row by row", _BF16),
+    Rung("tuned", "a tile of 128 x 256, three stages, grouped order, no mask in the loop", _BF16),
+    Rung("persistent", "programs that stay and walk tiles", _BF16),
+    Rung(
+        "descriptors",
+        "the copy engine fetches and stores whole tiles, and runs into the next",
+        _BF16,
+    ),
+    Rung("specialized", "warps with roles: one group copies, two multiply", _BF16),
 )

@@ -31,25 +31,31 @@ def matmul_persistent_kernel(
     EVEN_K: tl.constexpr,  # K is a multiple of BLOCK_K: the loop needs no mask
 ):
     n_tiles_m, n_tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
-    # flatten: the loops over tiles and over K become one, which the copies run ahead of
-    n_tiles, n_programs = n_tiles_m * n_tiles_n, tl.num_programs(axis=0)
-    for tile in tl.range(tl.program_id(axis=0), n_tiles, n_programs, flatten=True):
+    offs_k = tl.arange(0, BLOCK_K)
+    step_x = BLOCK_K * tl.cast(stride_xk, tl.int64)
+    step_w = BLOCK_K * tl.cast(stride_wk, tl.int64)
+    for tile in range(tl.program_id(axis=0), n_tiles_m * n_tiles_n, tl.num_programs(axis=0)):
         pid_m, pid_n = tile_of(tile, n_tiles_m, n_tiles_n, GROUP_M)
         # Past the end they wrap around: valid data whose results are never stored.
         offs_m = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M
         offs_n = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N)) % N
+        x_ptrs = x_ptr + (
+            offs_m[:, None].to(tl.int64) * stride_xm + offs_k[None, :].to(tl.int64) * stride_xk
+        )
+        w_ptrs = w_ptr + (
+            offs_k[:, None].to(tl.int64) * stride_wk + offs_n[None, :].to(tl.int64) * stride_wn
+        )
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
-            ks = k + offs_k
-            x_ptrs = x_ptr + (offs_m[:, None].to(tl.int64) * stride_xm + ks[None, :] * stride_xk)
-            w_ptrs = w_ptr + (ks[:, None] * stride_wk + offs_n[None, :].to(tl.int64) * stride_wn)
             if EVEN_K:
-                x, w = tl.load(x_ptrs), tl.load(w_ptrs)
+                x = tl.load(x_ptrs)
+                w = tl.load(w_ptrs)
             else:
-                x = tl.load(x_ptrs, mask=ks[None, :] < K, other=0.0)
-                w = tl.load(w_ptrs, mask=ks[:, None] < K, other=0.0)
+                x = tl.load(x_ptrs, mask=offs_k[None, :] < K - k, other=0.0)
+                w = tl.load(w_ptrs, mask=offs_k[:, None] < K - k, other=0.0)
             acc = tl.dot(x, w, acc)
+            x_ptrs += step_x
+            w_ptrs += step_w
         offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
         offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
         store_by_pointer(out_ptr, acc, offs_m, offs_n, M, N)
