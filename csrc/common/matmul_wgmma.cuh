@@ -62,7 +62,7 @@ cudaError_t launch_clusters(const TensorMaps& maps, const WgmmaArgs& args, int b
   cudaLaunchConfig_t launch = {};
   launch.gridDim = dim3(blocks);
   launch.blockDim = dim3(kMatmulThreads);
-  launch.dynamicSmemBytes = Tile::shared_bytes(args.stages, args.out_buffers);
+  launch.dynamicSmemBytes = Tile::shared_bytes(args.stages);
   launch.stream = stream;
   launch.attrs = &cluster_size;
   launch.numAttrs = 1;
@@ -71,15 +71,8 @@ cudaError_t launch_clusters(const TensorMaps& maps, const WgmmaArgs& args, int b
 
 template <typename Tile>
 int max_stages(const DeviceFacts& facts) {
-  const int bytes = facts.shared_bytes - kStaticBytes - Tile::shared_bytes(0, kMinOutBuffers);
+  const int bytes = facts.shared_bytes - kStaticBytes - Tile::shared_bytes(0);
   return bytes / Tile::kStageBytes < kMaxStages ? bytes / Tile::kStageBytes : kMaxStages;
-}
-
-// As many as the stages leave room for.
-template <typename Tile>
-int out_buffers(int stages, const DeviceFacts& facts) {
-  const int bytes = facts.shared_bytes - kStaticBytes;
-  return Tile::shared_bytes(stages, kMaxOutBuffers) <= bytes ? kMaxOutBuffers : kMinOutBuffers;
 }
 
 // Fills in what `config` leaves open; its tile is Tile. False where it cannot be launched.
@@ -121,8 +114,7 @@ cudaError_t launch_wgmma(const MatmulProblem& p, MatmulConfig config, const Devi
                           static_cast<uint32_t>(kBandHeight / row_height),
                           static_cast<int>((p.k + Tile::kBlockK - 1) / Tile::kBlockK),
                           config.stages,
-                          config.cluster,
-                          out_buffers<Tile>(config.stages, facts)};
+                          config.cluster};
   return launch_clusters<matmul_wgmma_kernel<T, Epilogue, Tile, kX, kW>, Tile>(
       maps, args, config.blocks, facts, stream);
 }

@@ -29,10 +29,6 @@ constexpr int kConsumers = 2;
 constexpr int kMatmulThreads = (1 + kConsumers) * kWarpgroupThreads;
 constexpr int kBandHeight = 2048;  // rows of out: 132 tiles of 128 x 256 are then about a square
 
-__host__ __device__ constexpr int out_bytes(int out_buffers) {
-  return kConsumers * out_buffers * kBoxBytes;
-}
-
 // A stage holds kBlockK columns of x and as many rows of w: 128 bytes, the width of a swizzled row.
 template <int kM, int kN>
 struct WgmmaTile {
@@ -41,8 +37,9 @@ struct WgmmaTile {
   static constexpr int kSums = kN / 2;                           // of a thread in a row tile
   static constexpr int kXBytes = kM * kSwizzleBytes, kWBytes = kN * kSwizzleBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
-  static constexpr int shared_bytes(int stages, int out_buffers) {
-    return out_bytes(out_buffers) + stages * kStageBytes + kBoxAlignment;  // to align the first
+  static constexpr int kOutBytes = kConsumers * kOutBuffers * kBoxBytes;
+  static constexpr int shared_bytes(int stages) {
+    return kOutBytes + stages * kStageBytes + kBoxAlignment;  // the last to align the first
   }
 };
 
@@ -51,7 +48,7 @@ struct WgmmaArgs {
   int64_t n;
   uint32_t n_rows, n_cols;  // of tiles; a row is as high as the cluster
   uint32_t band;            // in such rows
-  int n_k_tiles, stages, cluster, out_buffers;
+  int n_k_tiles, stages, cluster;
 };
 
 // The tiles of out that one block computes, one after the other: every gridDim-th.
@@ -188,8 +185,7 @@ __device__ __forceinline__ void consume(const CUtensorMap& out_map, const WgmmaA
   const auto release = [&](int stage) {
     if (thread < args.cluster) ring.empty[stage].arrive_at(thread);
   };
-  OutBoxes boxes(out_map, s_out + consumer * args.out_buffers * kBoxBytes, args.out_buffers,
-                 consumer + 1);
+  OutBoxes boxes(out_map, s_out + consumer * kOutBuffers * kBoxBytes, consumer + 1);
   const TileBias<T> bias(s_bias + consumer * Tile::kBlockN / 2);
   RingPosition at;
   for (TileWalk walk(args); !walk.is_over(); walk.advance()) {
@@ -236,7 +232,7 @@ __global__ void __launch_bounds__(kMatmulThreads, 1)
   __shared__ uint32_t s_bias[Epilogue::kHasBias ? kConsumers * Tile::kBlockN / 2 : 1];
   const uint32_t s_start = static_cast<uint32_t>(__cvta_generic_to_shared(s_memory));
   const uint32_t s_out = (s_start + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment;
-  const Ring ring = {s_out + out_bytes(args.out_buffers), s_full, s_empty};
+  const Ring ring = {s_out + Tile::kOutBytes, s_full, s_empty};
   const uint32_t rank = blockIdx.x % args.cluster;
   const int warpgroup = threadIdx.x / kWarpgroupThreads;
   if (threadIdx.x == 0) {

@@ -1,8 +1,7 @@
 // How a warpgroup's fp32 sums reach global memory on Hopper: rounded, through shared memory in
 // boxes of 64 x 64, and out by the copy engine, which clips what lies outside the matrix.
 //
-// Several buffers a warpgroup: one is filled while the copy engine still reads the others. As many
-// as a tile has boxes let the tensor cores go on while the tile leaves; two make them wait for L2.
+// Two buffers a warpgroup: one is filled while the copy engine still reads the other.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +16,7 @@
 
 namespace cuda_vs_triton {
 
-constexpr int kMinOutBuffers = 2, kMaxOutBuffers = 4;
+constexpr int kOutBuffers = 2;
 
 // Four 8x8 16-bit matrices; lanes 0-7, 8-15, 16-23, 24-31 give the row addresses of each.
 __device__ __forceinline__ void store_matrix_x4(uint32_t smem, const uint32_t (&r)[4]) {
@@ -26,12 +25,12 @@ __device__ __forceinline__ void store_matrix_x4(uint32_t smem, const uint32_t (&
                : "memory");
 }
 
-// One warpgroup's way out. `smem` is the first of its n_buffers boxes; `barrier` its named barrier.
+// One warpgroup's way out. `smem` is the first of its kOutBuffers boxes; `barrier` its named
+// barrier.
 class OutBoxes {
  public:
-  __device__ __forceinline__ OutBoxes(const CUtensorMap& map, uint32_t smem, int n_buffers,
-                                      int barrier)
-      : map_(map), smem_(smem), n_buffers_(n_buffers), barrier_(barrier) {
+  __device__ __forceinline__ OutBoxes(const CUtensorMap& map, uint32_t smem, int barrier)
+      : map_(map), smem_(smem), barrier_(barrier) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int row = warp * 16 + lane % 16;  // stmatrix takes 16 rows by two chunks, rows first
     lane_offset_ = row * kSwizzleBytes + ((lane / 16) ^ (row % 8)) * kPackBytes;
@@ -44,7 +43,7 @@ class OutBoxes {
   __device__ __forceinline__ void store(int row, int col, const MakeBlock& make_block) {
 #pragma unroll
     for (int box = 0; box < kCols / kBoxCols; ++box) {
-      if (is_issuer()) wait_for_buffer();
+      if (is_issuer()) wait_stores_read<kOutBuffers - 1>();
       sync_warpgroup(barrier_);  // this buffer's last box has been read
       const uint32_t buffer = smem_ + next_ * kBoxBytes + lane_offset_;
 #pragma unroll
@@ -57,7 +56,7 @@ class OutBoxes {
       fence_async_proxy();
       sync_warpgroup(barrier_);  // the box is complete
       if (is_issuer()) store_box(map_, row, col + box * kBoxCols, smem_ + next_ * kBoxBytes);
-      if (++next_ == n_buffers_) next_ = 0;
+      next_ = (next_ + 1) % kOutBuffers;
     }
   }
 
@@ -67,21 +66,13 @@ class OutBoxes {
   }
 
  private:
-  // The instruction counts by a constant.
-  __device__ __forceinline__ void wait_for_buffer() const {
-    if (n_buffers_ == kMaxOutBuffers) {
-      wait_stores_read<kMaxOutBuffers - 1>();
-    } else {
-      wait_stores_read<kMinOutBuffers - 1>();
-    }
-  }
   __device__ __forceinline__ static bool is_issuer() {
     return threadIdx.x % kWarpgroupThreads == 0;
   }
 
   const CUtensorMap& map_;
   uint32_t smem_, lane_offset_;
-  int n_buffers_, barrier_;
+  int barrier_;
   int next_ = 0;
 };
 
