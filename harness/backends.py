@@ -114,7 +114,7 @@ def _bind_baseline(problem: Problem, backend: str, arguments: tuple[torch.Tensor
         outs = dict(zip((o.name for o in spec.outputs), problem.outs, strict=True))
         function = functools.partial(spec.library, **outs)
     elif backend == "compile":
-        function = _compiled(spec.eager, searches=spec.compute_bound)
+        function = _compiled(spec.eager)
     elif backend in spec.peers:
         function = spec.peers[backend]
     latest: list[Any] = []
@@ -126,11 +126,8 @@ def _bind_baseline(problem: Problem, backend: str, arguments: tuple[torch.Tensor
     return Bound(backend, "", call, lambda: latest[0], {}, "", "", unfused)
 
 
-def _compiled(function: Callable[..., Any], *, searches: bool) -> Callable[..., Any]:
-    """torch.compile for one static shape; `searches` lets it time its own matrix products.
-
-    By default a product is cuBLAS's; max-autotune also tries Inductor's Triton templates, with
-    the epilogue fused. Without CUDA graphs, since `call` must launch by itself.
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile for one static shape.
 
     Dynamo quietly runs eager after eight shapes of one function, so its memory is reset for
     every case, and a graph break is an error rather than a fallback.
@@ -139,8 +136,7 @@ def _compiled(function: Callable[..., Any], *, searches: bool) -> Callable[..., 
     import torch._dynamo
 
     torch._dynamo.reset()
-    mode = "max-autotune-no-cudagraphs" if searches else None
-    compiled = torch.compile(function, fullgraph=True, dynamic=False, mode=mode)
+    compiled = torch.compile(function, fullgraph=True, dynamic=False)
     return torch.no_grad()(compiled)
 
 
