@@ -32,13 +32,15 @@ class Case:
     `dims` are extents in elements. `layout` names the view that `make_inputs` builds
     ("contiguous", "offset1", ...). A bench case runs from its `level` upwards: a "quick" case
     also runs by default and in full. `baselines` marks the cases on which torch.compile and
-    the library run by default.
+    the library run by default, `all_dtypes` those that run by default in dtypes that else ride
+    along.
     """
 
     dims: Mapping[str, int]
     layout: str = "contiguous"
     level: Level = "full"
     baselines: bool = False
+    all_dtypes: bool = False
 
     @property
     def dims_text(self) -> str:

@@ -75,6 +75,15 @@ int max_stages(const DeviceFacts& facts) {
   return bytes / Tile::kStageBytes < kMaxStages ? bytes / Tile::kStageBytes : kMaxStages;
 }
 
+// The fewest blocks that need no more turns than all multiprocessors would: their tiles are spread
+// evenly, and under the power limit the rest of the card runs faster. On an H200 128 instead of 132
+// took 0.3 to 0.5 % off 4096 and 8192 cubed.
+inline int even_blocks(int64_t n_cluster_tiles, int cluster, const DeviceFacts& facts) {
+  const int64_t n_clusters = facts.n_sms / cluster;
+  const int64_t turns = (n_cluster_tiles + n_clusters - 1) / n_clusters;
+  return static_cast<int>((n_cluster_tiles + turns - 1) / turns) * cluster;
+}
+
 // Fills in what `config` leaves open; its tile is Tile. False where it cannot be launched.
 template <typename Tile>
 bool complete(MatmulConfig* config, const MatmulProblem& p, const DeviceFacts& facts) {
@@ -87,7 +96,8 @@ bool complete(MatmulConfig* config, const MatmulProblem& p, const DeviceFacts& f
     config->cluster = pays && Tile::kBlockN >= 2 * kBoxCols ? 2 : 1;
   }
   const int64_t cluster_rows = (tile_rows + config->cluster - 1) / config->cluster;
-  if (config->blocks == 0) config->blocks = facts.n_sms;
+  if (config->blocks == 0)
+    config->blocks = even_blocks(cluster_rows * tile_cols, config->cluster, facts);
   const int64_t needed = cluster_rows * tile_cols * config->cluster;
   if (config->blocks > needed) config->blocks = static_cast<int>(needed);
   config->blocks -= config->blocks % config->cluster;
