@@ -34,5 +34,4 @@ TRITON_RUNGS: tuple[Rung, ...] = (
         "the copy engine fetches and stores whole tiles, and runs into the next",
         _BF16,
     ),
-    Rung("specialized", "warps with roles: one group copies, two multiply", _BF16),
 )
