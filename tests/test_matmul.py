@@ -32,9 +32,8 @@ SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4}
 FORMS = {
     "default": {},
     "pointers": SMALL | {"USE_DESCRIPTORS": 0},
-    "descriptors": SMALL | {"WARP_SPECIALIZE": 0, "PROGRAMS": 3},
-    "two halves": SMALL | {"WARP_SPECIALIZE": 0, "EPILOGUE_SUBTILE": 2},
-    "roles": SMALL | {"BLOCK_M": 128, "BLOCK_N": 64, "WARP_SPECIALIZE": 1, "PROGRAMS": 2},
+    "descriptors": SMALL | {"PROGRAMS": 3},
+    "two halves": SMALL | {"EPILOGUE_SUBTILE": 2},
 }
 
 
@@ -191,10 +190,3 @@ def test_the_fused_ops_refuse_transposed_views(launcher) -> None:
     text = f"{launcher.__name__}: w is not contiguous (strides (1, 8)), wanted row-major contiguous"
     with pytest.raises(ValueError, match=re.escape(text)):
         launcher(x, w.t(), b, unwritten(8, 8))
-
-
-@runs
-def test_roles_are_refused_where_the_compiler_would_drop_them() -> None:
-    x, w = operand(64, 64, False, 1), operand(64, 64, False, 2)
-    with pytest.raises(ValueError, match="WARP_SPECIALIZE with num_warps 8, wanted 4"):
-        matmul(x, w, unwritten(64, 64), WARP_SPECIALIZE=1, num_warps=8)

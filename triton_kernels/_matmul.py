@@ -1,4 +1,4 @@
-"""Device code that matmul, matmul_bias_relu and matmul_bias_gelu share: three kernels.
+"""Device code that matmul, matmul_bias_relu and matmul_bias_gelu share: two kernels.
 
 out[m, n] = epilogue(sum_k x[m, k] * w[k, n], b[n]): 16-bit operands, fp32 sums, one rounding.
 x_ptr holds [M, K], or [K, M] where X_TRANSPOSED; w_ptr [K, N] or [N, K]; b_ptr [N] or nothing;
@@ -7,9 +7,6 @@ out_ptr [M, N]; all row-major without gaps.
 matmul_kernel: pointers. A program owns one [BLOCK_M, BLOCK_N] tile. Any M, N, K, any alignment.
 matmul_descriptor_kernel: tensor descriptors made by the host. Programs stay and walk tiles; the
     loops over tiles and over K are one (flatten), so copies for the next tile start in time.
-matmul_specialized_kernel: the same walk by warps with roles: one warp group issues the copies, two
-    multiply half a tile each. Descriptors are made on the device: Triton 3.6 to 3.8 cannot halve
-    the tile of one that the host made. On an H200 with Triton 3.6 roles gained nothing.
 
 The symbol of each is that of the op it works for, such as matmul_bias_relu_descriptor_kernel.
 """
@@ -185,53 +182,3 @@ def matmul_descriptor_kernel(
             out_desc.store([offs_m, offs_n], left.to(out_desc.dtype))
             right = finish(right, b_ptr, offs_n + HALF + tl.arange(0, HALF), N, EPILOGUE)
             out_desc.store([offs_m, offs_n + HALF], right.to(out_desc.dtype))
-
-
-@triton.jit(repr=_named("specialized"))
-def matmul_specialized_kernel(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    out_ptr,
-    M,
-    N,
-    K,
-    X_TRANSPOSED: tl.constexpr,
-    W_TRANSPOSED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    EPILOGUE: tl.constexpr,
-):
-    if X_TRANSPOSED:
-        x_desc = tl.make_tensor_descriptor(x_ptr, [K, M], [M, 1], [BLOCK_K, BLOCK_M])
-    else:
-        x_desc = tl.make_tensor_descriptor(x_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
-    if W_TRANSPOSED:
-        w_desc = tl.make_tensor_descriptor(w_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
-    else:
-        w_desc = tl.make_tensor_descriptor(w_ptr, [K, N], [N, 1], [BLOCK_K, BLOCK_N])
-    # A store by pointers would need no buffer and leave room for a fourth stage, but under roles it
-    # left NaN in the second half of the tile (H200, Triton 3.6, 2026-12-03).
-    out_desc = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
-
-    n_tiles_m, n_tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    n_tiles, n_programs = n_tiles_m * n_tiles_n, tl.num_programs(axis=0)
-    # With flatten=True as well, Triton 3.6 to 3.8 give up the roles without a word.
-    for tile in tl.range(tl.program_id(axis=0), n_tiles, n_programs, warp_specialize=True):
-        pid_m, pid_n = tile_of(tile, n_tiles_m, n_tiles_n, GROUP_M)
-        acc = sum_of_products(
-            x_desc,
-            w_desc,
-            pid_m * BLOCK_M,
-            pid_n * BLOCK_N,
-            K,
-            X_TRANSPOSED,
-            W_TRANSPOSED,
-            BLOCK_M,
-            BLOCK_N,
-            BLOCK_K,
-        )
-        acc = finish(acc, b_ptr, pid_n * BLOCK_N + tl.arange(0, BLOCK_N), N, EPILOGUE)
-        out_desc.store([pid_m * BLOCK_M, pid_n * BLOCK_N], acc.to(out_desc.dtype))

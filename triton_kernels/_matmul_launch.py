@@ -3,18 +3,16 @@
 from dataclasses import dataclass, replace
 
 import torch
-import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ._checks import device_guard, ranges_overlap, require_extents_below, require_tensors
-from ._matmul import matmul_descriptor_kernel, matmul_kernel, matmul_specialized_kernel
+from ._matmul import matmul_descriptor_kernel, matmul_kernel
 from ._matmul_config import HOPPER, MatmulConfig, default_config, target_of
 
 DTYPES = (torch.bfloat16, torch.float16)
 LAYOUTS = {"x": "[M, K]", "w": "[K, N]", "b": "[N]", "out": "[M, N]"}
 MAX_NK = 1 << 24  # columns of a row-major matrix, alike for both extents of w
 MAX_M = 1 << 30  # row numbers are 32 bits and run up to a tile past the end
-WARPS_OF_ROLES = 4  # what num_warps must be for warps with roles; the kernel has twelve
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,8 @@ def _is_transposed(op: str, name: str, tensor: torch.Tensor, allowed: bool) -> b
 def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> None:
     """Queue one kernel on the current stream; `given` are the launcher's keywords, None chooses.
 
-    A configuration that asks for descriptors or roles where they cannot be gives way to the
-    default: its tile would suit no other form.
+    A configuration that asks for descriptors where they cannot be gives way to the default: its
+    tile would suit no other form.
     """
     if problem.out.numel() == 0:
         return
@@ -121,25 +119,16 @@ def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> Non
     descriptors = (
         given.get("USE_DESCRIPTORS") != 0 and target.arch >= HOPPER and problem.fits_descriptors()
     )
-    roles = bool(given.get("WARP_SPECIALIZE"))
-    wants_descriptors = given.get("USE_DESCRIPTORS") or roles
-    if (wants_descriptors and not descriptors) or (roles and target.arch != HOPPER):
-        given, roles = {}, False  # a tile for other hardware or pitches, as a borrowed one can be
-    config = default_config(problem.M, problem.N, problem.K, descriptors, target, roles)
+    if given.get("USE_DESCRIPTORS") and not descriptors:
+        given = {}  # a tile for other hardware or pitches, as a borrowed one can be
+    config = default_config(problem.M, problem.N, problem.K, descriptors, target)
     chosen = {name: value for name, value in given.items() if value is not None}
     config = replace(config, **chosen | {"USE_DESCRIPTORS": int(descriptors)})
-    if descriptors and config.WARP_SPECIALIZE and config.num_warps != WARPS_OF_ROLES:
-        raise ValueError(  # Triton would compile it without roles, without a word
-            f"WARP_SPECIALIZE with num_warps {config.num_warps}, wanted {WARPS_OF_ROLES}, to which "
-            f"the compiler adds eight; pass num_warps={WARPS_OF_ROLES}"
-        )
     with device_guard(problem.x):
-        if not descriptors:
-            launch_pointers(problem, epilogue, config)
-        elif config.WARP_SPECIALIZE:
-            launch_specialized(problem, epilogue, config)
-        else:
+        if descriptors:
             launch_descriptors(problem, epilogue, config)
+        else:
+            launch_pointers(problem, epilogue, config)
 
 
 def n_tiles(problem: Problem, config: MatmulConfig) -> int:
@@ -186,26 +175,3 @@ def launch_descriptors(p: Problem, epilogue: str, config: MatmulConfig) -> None:
         EPILOGUE_SUBTILE=config.EPILOGUE_SUBTILE,
         **_options(config, epilogue),
     )
-
-
-def launch_specialized(p: Problem, epilogue: str, config: MatmulConfig) -> None:
-    """A problem that fits descriptors, on sm_90 and newer; needs num_warps 4."""
-    triton.set_allocator(_workspace)
-    matmul_specialized_kernel[(min(n_tiles(p, config), config.PROGRAMS),)](
-        p.x,
-        p.w,
-        p.b,
-        p.out,
-        p.M,
-        p.N,
-        p.K,
-        X_TRANSPOSED=p.x_transposed,
-        W_TRANSPOSED=p.w_transposed,
-        **_options(config, epilogue),
-    )
-
-
-def _workspace(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """128 bytes a descriptor and program, which Triton asks for at each launch on the current
-    device and stream: torch gives the memory to later work of that stream only."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")

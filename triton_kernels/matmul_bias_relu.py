@@ -6,16 +6,16 @@ operations on 2 * (M * K + K * N + N + M * N) bytes: compute bound unless one of
 
 A program owns [BLOCK_M, BLOCK_N] tiles of out and walks K in steps of BLOCK_K. The kernels are in
 _matmul.py. On sm_90 and newer, where pitches and bases are multiples of 16 bytes: tensor
-descriptors (TMA) and persistent programs. WARP_SPECIALIZE gives the warps roles, which gained
-nothing on an H200 with Triton 3.6 and is not the default. Else pointers, whose tiles travel ahead
-through cp.async. tl.dot becomes wgmma on sm_90 (BLOCK_M >= 64), mma.sync below that and on sm_80.
+descriptors (TMA) and persistent programs. Else pointers, whose tiles travel ahead through cp.async.
+tl.dot becomes wgmma on sm_90 (BLOCK_M >= 64), mma.sync below that and on sm_80.
 
 Limits: N and K below 2^24, M below 2^30; K = 0 gives relu(b). Extents that are not
 multiples of 8 lose 16-byte accesses and cp.async: right, but several times slower.
 relu keeps NaN, as torch does.
 
 What the language cannot do: TMA multicast across a cluster, and tiles that are not powers of two.
-Left unused: split-K, for products of few tiles and a long K.
+Left unused: split-K, for products of few tiles and a long K, and warps with roles
+(tl.range's warp_specialize), which gave wrong elements on an H200 with Triton 3.6: docs/matmul.md.
 """
 
 import torch
@@ -34,7 +34,6 @@ def matmul_bias_relu(
     BLOCK_K: int | None = None,
     GROUP_M: int | None = None,
     USE_DESCRIPTORS: int | None = None,
-    WARP_SPECIALIZE: int | None = None,
     EPILOGUE_SUBTILE: int | None = None,
     PROGRAMS: int | None = None,
     num_warps: int | None = None,
@@ -53,7 +52,6 @@ def matmul_bias_relu(
         "BLOCK_K": BLOCK_K,
         "GROUP_M": GROUP_M,
         "USE_DESCRIPTORS": USE_DESCRIPTORS,
-        "WARP_SPECIALIZE": WARP_SPECIALIZE,
         "EPILOGUE_SUBTILE": EPILOGUE_SUBTILE,
         "PROGRAMS": PROGRAMS,
         "num_warps": num_warps,

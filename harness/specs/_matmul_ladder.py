@@ -50,6 +50,6 @@ TRITON_RUNGS: tuple[Rung, ...] = (
         "descriptors",
         "the copy engine fetches and stores whole tiles, and runs into the next",
         _BF16,
+        _FLOPS_OF_4096,
     ),
-    Rung("specialized", "warps with roles: one group copies, two multiply", _BF16, _FLOPS_OF_4096),
 )

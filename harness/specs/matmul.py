@@ -29,8 +29,9 @@ def _square(n: int, level: Level, layout: str = "contiguous") -> Case:
 _PROJECTIONS = tuple((n, k) for n in (4096, 14336, 28672) for k in (4096, 8192))
 _DEFAULT_PROJECTIONS = ((4096, 4096), (14336, 4096))
 
-# The figures that people quote, 4096 and 8192 cubed, are wanted in both dtypes by default. 4095x4097x4093: no row of any operand at a 16-byte boundary
-# but the first; K = 4092: rows at 8 bytes.
+# The figures that people quote, 4096 and 8192 cubed, are wanted in both dtypes by default.
+# 4095x4097x4093: no row of any operand at a 16-byte boundary but the first; K = 4092: rows at 8
+# bytes.
 BENCH_CASES = (
     _square(4096, "quick"),
     _square(8192, "quick"),
