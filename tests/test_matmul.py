@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import re
+import sys
 
 import pytest
 
@@ -190,3 +191,14 @@ def test_the_fused_ops_refuse_transposed_views(launcher) -> None:
     text = f"{launcher.__name__}: w is not contiguous (strides (1, 8)), wanted row-major contiguous"
     with pytest.raises(ValueError, match=re.escape(text)):
         launcher(x, w.t(), b, unwritten(8, 8))
+
+
+@pytest.mark.parametrize(("shared_kb", "block_k", "programs"), [(227, 128, 264), (99, 64, 264)])
+def test_small_products_take_the_small_tile_that_fits(
+    shared_kb: int, block_k: int, programs: int
+) -> None:
+    config = sys.modules[f"{load_triton('matmul').__package__}._matmul_config"]
+    target = config.Target(config.HOPPER, shared_kb * 1024, 132)
+    found = config.default_config(512, 512, 512, True, target)
+    assert (64, 64, block_k) == (found.BLOCK_M, found.BLOCK_N, found.BLOCK_K)
+    assert programs == found.PROGRAMS
