@@ -193,7 +193,7 @@ def test_the_fused_ops_refuse_transposed_views(launcher) -> None:
         launcher(x, w.t(), b, unwritten(8, 8))
 
 
-@pytest.mark.parametrize(("shared_kb", "block_k", "programs"), [(227, 128, 264), (99, 64, 264)])
+@pytest.mark.parametrize(("shared_kb", "block_k", "programs"), [(227, 128, 64), (99, 64, 64)])
 def test_small_products_take_the_small_tile_that_fits(
     shared_kb: int, block_k: int, programs: int
 ) -> None:
