@@ -7,9 +7,9 @@ namespace cuda_vs_triton::bindings {
 namespace {
 
 constexpr auto kWantedConfig =
-    "a tile of block_m x block_n in {128x256, 256x128, 128x128, 128x64} with stages in 3..8 that "
-    "fit and cluster 1 or 2 where wgmma runs (sm_90, all extents multiples of 8, 16-byte "
-    "pointers), else {128x256, 128x128} with stages 3 or 4, 256x128 with 3 or 64x64 with 4, no "
+    "a tile of block_m x block_n in {128x256, 256x128, 128x128, 128x64} with stages in 2..8 that "
+    "fit and cluster 1 or 2 where wgmma runs (sm_90, pointers and rows of x, w and out of whole "
+    "16 bytes), else {128x256, 128x128} with stages 3 or 4, 256x128 with 3 or 64x64 with 4, no "
     "cluster and no blocks";
 
 void check_same_k(const char* op, const Arg& x, const Arg& w) {

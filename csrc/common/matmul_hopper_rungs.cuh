@@ -7,8 +7,10 @@
 
 #include <cstdint>
 
+#include "common/cluster.cuh"
 #include "common/launch.cuh"
 #include "common/matmul_problem.cuh"
+#include "common/matmul_wgmma.cuh"
 #include "common/pack.cuh"
 #include "common/tensor_map.cuh"
 #include "common/tma.cuh"
@@ -21,7 +23,6 @@ namespace cuda_vs_triton::rungs {
 using bf16 = __nv_bfloat16;
 
 constexpr int kDepth = kBoxCols;
-constexpr int kRowTileBytes = kWgmmaM * kSwizzleBytes;  // of x, for one wgmma
 
 // kConsumers warpgroups share the rows of a tile of out.
 template <int kM, int kN, int kStageCount, int kConsumerCount, int kThreadCount>
@@ -68,14 +69,14 @@ __device__ __forceinline__ void multiply_stage(typename Tile::Sums& sums, uint32
                                                int consumer, bool is_first) {
   constexpr auto kX = Major::kAlongK, kW = Major::kAcrossK;
   const uint64_t x =
-      operand_descriptor(s_stage + consumer * Tile::kRowTiles * kRowTileBytes, kBoxBytes);
+      operand_descriptor(s_stage + consumer * Tile::kRowTiles * kBoxBytes, kBoxBytes);
   const uint64_t w = operand_descriptor(s_stage + Tile::kXBytes, kBoxBytes);
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < kDepth / kWgmmaK; ++step) {
 #pragma unroll
     for (int i = 0; i < Tile::kRowTiles; ++i) {
-      wgmma<bf16, kX, kW>(sums[i], x + descriptor_bytes(step * kStepBytes<kX> + i * kRowTileBytes),
+      wgmma<bf16, kX, kW>(sums[i], x + descriptor_bytes(step * kStepBytes<kX> + i * kBoxBytes),
                           w + descriptor_bytes(step * kStepBytes<kW>), step > 0 || !is_first);
     }
   }
@@ -112,26 +113,9 @@ __device__ __forceinline__ void store_sums(typename Tile::Sums& sums, const Args
 
 // ---- host side -------------------------------------------------------------------------------
 
-// What tensor maps describe, and the rungs read: rows of whole 16-byte packs, not transposed.
-inline bool tma_takes(const MatmulProblem& p) {
-  const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<uintptr_t>(pointer) % kPackBytes == 0;
-  };
-  return !p.x_transposed && !p.w_transposed && p.k > 0 && (p.k | p.n) % kPackSize<bf16> == 0 &&
-         p.m <= kMaxMapExtent && p.n <= kMaxMapExtent && p.k <= kMaxMapExtent && aligned(p.x) &&
-         aligned(p.w) && aligned(p.out);
-}
-
-// False where kKernel was not compiled for sm_90a: its barriers, which are static, are gone then.
-template <auto* kKernel>
-bool has_code() {
-  static const bool has = [] {
-    cudaFuncAttributes attributes = {};
-    const bool found = cudaFuncGetAttributes(&attributes, kKernel) == cudaSuccess;
-    if (!found) cudaGetLastError();  // the answer is no; do not leave the error behind
-    return found && attributes.sharedSizeBytes > 0;
-  }();
-  return has;
+// The rungs read rows, not transposed views.
+inline bool rungs_take(const MatmulProblem& p) {
+  return !p.x_transposed && !p.w_transposed && cuda_vs_triton::tma_takes(p);
 }
 
 // Runs kKernel on one block a tile or, where persistent, as many as the device holds, one a
@@ -143,7 +127,7 @@ cudaError_t launch(const MatmulProblem& p, cudaStream_t stream, bool persistent 
   if (p.m == 0 || p.n == 0) return cudaSuccess;
   DeviceFacts facts;
   if (cudaError_t error = device_facts(&facts); error != cudaSuccess) return error;
-  if (facts.major != 9 || !has_code<kKernel>() || !tma_takes(p)) {
+  if (facts.major != 9 || !has_code<kKernel>() || !rungs_take(p)) {
     return matmul_mma(p.x, p.w, p.out, p.m, p.n, p.k, p.x_transposed, p.w_transposed, stream);
   }
   CUtensorMap x_map, w_map;
@@ -165,18 +149,8 @@ cudaError_t launch(const MatmulProblem& p, cudaStream_t stream, bool persistent 
                      static_cast<int>(tiles(p.k, kDepth))};
   unsigned blocks = args.n_rows * args.n_cols;
   if (persistent) blocks = min(blocks, facts.n_sms / cluster * cluster);
-  cudaLaunchAttribute cluster_size = {};
-  cluster_size.id = cudaLaunchAttributeClusterDimension;
-  cluster_size.val.clusterDim = {cluster, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(Tile::kThreads);
-  config.dynamicSmemBytes = Tile::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &cluster_size;
-  config.numAttrs = cluster > 1 ? 1 : 0;
-  error = cudaLaunchKernelEx(&config, kKernel, x_map, w_map, args);
-  return error == cudaSuccess ? cudaGetLastError() : error;
+  return launch_clusters<kKernel>(blocks, Tile::kThreads, Tile::kSharedBytes,
+                                  static_cast<int>(cluster), stream, x_map, w_map, args);
 }
 
 }  // namespace cuda_vs_triton::rungs

@@ -32,7 +32,7 @@ struct NoEpilogue {
 
 struct BiasRelu {
   static constexpr bool kHasBias = true;
-  // NaN passes, -0 becomes +0 or stays.
+  // NaN passes, -0 becomes +0.
   __device__ __forceinline__ static float apply(float v) { return v <= 0.0f ? 0.0f : v; }
 };
 

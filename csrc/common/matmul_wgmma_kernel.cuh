@@ -25,14 +25,15 @@
 namespace cuda_vs_triton {
 
 constexpr int kMaxStages = 8;
+constexpr int kMaxBlockN = 256;  // columns of bias that shared memory is kept for
 constexpr int kConsumers = 2;
 constexpr int kMatmulThreads = (1 + kConsumers) * kWarpgroupThreads;
-constexpr int kBandHeight = 2048;  // rows of out: 132 tiles of 128 x 256 are then about a square
 
 // A stage holds kBlockK columns of x and as many rows of w: 128 bytes, the width of a swizzled row.
 template <int kM, int kN>
 struct WgmmaTile {
   static constexpr int kBlockM = kM, kBlockN = kN, kBlockK = kBoxCols;
+  static_assert(kN <= kMaxBlockN);
   static constexpr int kRowTiles = kM / (kConsumers * kWgmmaM);  // of a consumer
   static constexpr int kSums = kN / 2;                           // of a thread in a row tile
   static constexpr int kXBytes = kM * kSwizzleBytes, kWBytes = kN * kSwizzleBytes;

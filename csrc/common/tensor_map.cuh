@@ -9,6 +9,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "kernels.h"
@@ -44,9 +45,11 @@ inline cudaError_t find_tensor_map_encoder(PFN_cuTensorMapEncodeTiled_v12000* en
 // matrix are read as zero and never written. `base` and the rows must be multiples of 16 bytes.
 inline cudaError_t make_tensor_map(CUtensorMap* map, const void* base, DType dtype, int64_t n_rows,
                                    int64_t n_cols, int box_rows) {
-  static PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
+  static std::atomic<PFN_cuTensorMapEncodeTiled_v12000> known{nullptr};
+  PFN_cuTensorMapEncodeTiled_v12000 encode = known.load();
   if (encode == nullptr) {
     if (cudaError_t error = find_tensor_map_encoder(&encode); error != cudaSuccess) return error;
+    known.store(encode);
   }
   const auto type =
       dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;

@@ -5,6 +5,8 @@
 
 namespace cuda_vs_triton {
 
+constexpr int kBandHeight = 2048;  // rows of out: 132 tiles of 128 x 256 are then about a square
+
 struct TilePosition {
   int row, col;  // in tiles
 };

@@ -14,7 +14,7 @@ namespace {
 
 using Tile = rungs::Shape<128, 256, 4, 2, 3 * kWarpgroupThreads>;
 constexpr int kCluster = 2;
-constexpr int kBand = 8 / kCluster;  // rows of clusters
+constexpr int kBand = kBandHeight / (Tile::kBlockM * kCluster);  // rows of clusters
 
 // Of the block `rank` in the cluster that takes this pair of tiles.
 [[maybe_unused]] __device__ __forceinline__ TilePosition tile_origin(uint32_t pair, int rank,
@@ -87,7 +87,6 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       rungs::store_sums<Tile>(sums, args, origin.row, origin.col, consumer);
     }
   }
-  __syncwarp();
   sync_cluster();  // nobody writes to, or arrives at, a block that has ended
 #endif
 }

@@ -2,7 +2,7 @@
 //
 // Ownership: as in the rung below, tile after tile. The ring never stops: while the multiplying
 //   warpgroups store a tile, the producer fills all stages with the next one's first.
-// Bytes: as below; in bands of 8 tile rows the tiles that run together are about as high as wide,
+// Bytes: as below; in bands of 16 tile rows the tiles that run together are about as high as wide,
 //   so that L2 answers more and DRAM less.
 // Levers left unused: every block reads its tile of w for itself; stores by the threads that should
 //   multiply.
@@ -13,7 +13,7 @@ namespace cuda_vs_triton {
 namespace {
 
 using Tile = rungs::Shape<128, 256, 4, 2, 3 * kWarpgroupThreads>;
-constexpr int kBand = 8;
+constexpr int kBand = kBandHeight / Tile::kBlockM;
 
 [[maybe_unused]] __device__ __forceinline__ TilePosition tile_origin(uint32_t tile,
                                                                      const rungs::Args& args) {

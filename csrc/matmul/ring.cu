@@ -3,7 +3,7 @@
 // Ownership: a block owns 128 x 128 outputs: a warpgroup that multiplies, and a producer warp of
 //   which one thread works. A stage has two barriers: `full` ends when its bytes have landed,
 //   `empty` when they have been read. Nobody meets anywhere else.
-// Bytes: as in the rung below, but up to 3 stages of 32 KB are on their way while one is used.
+// Bytes: as in the rung below, but up to 2 stages of 32 KB are on their way while one is used.
 // Two blocks a multiprocessor: one stores its tile while the other multiplies.
 // Levers left unused: wider tiles, which ask L2 for fewer bytes a product.
 #include "common/matmul_hopper_rungs.cuh"
