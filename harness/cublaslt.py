@@ -17,6 +17,7 @@ from .cublaslt_calls import (
     Algorithm,
     CublasLtError,
     Product,
+    device_guard,
     status_text,
 )
 
@@ -40,7 +41,8 @@ class Plan:
 
     def launch(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> None:
         """Queue the product on the current stream of x's device."""
-        status = self._product.launch(x, w, out, self._algorithm)
+        with device_guard(x.device):
+            status = self._product.launch(x, w, out, self._algorithm)
         if status != SUCCESS:
             raise CublasLtError(f"cublasLt: the product failed: {status_text(status)}")
 
@@ -74,7 +76,8 @@ def plan_of(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> Plan:
     key = (x.shape, x.stride(), w.shape, w.stride(), out.stride(), x.dtype, x.device, alignment)
     plan = _plans.get(key)
     if plan is None:
-        plan = _plans[key] = _search(Product(x, w, out, alignment), x, w, out)
+        with device_guard(x.device):
+            plan = _plans[key] = _search(Product(x, w, out, alignment), x, w, out)
     return plan
 
 

@@ -7,6 +7,7 @@ cublasLt.h, where they have been the same since CUDA 11.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Sequence
@@ -134,7 +135,8 @@ class Product:
     def launch(
         self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, algorithm: Algorithm
     ) -> int:
-        """Queue the product on the device's current stream and return cublasLt's status."""
+        """Queue the product on the device's current stream and return cublasLt's status; the
+        caller has made the device current."""
         import torch
 
         stream = torch.cuda.current_stream(self._device).cuda_stream
@@ -149,6 +151,16 @@ class Product:
                 *(scratch.data_ptr(), WORKSPACE_BYTES, stream),
             )
         )
+
+
+def device_guard(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Make a CUDA device current where it is not: its streams, events and cublasLt's handle are
+    of use there alone. Nothing else is done, as this runs before every launch."""
+    import torch
+
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(device)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 
 import pytest
@@ -120,6 +121,64 @@ def test_the_fastest_suggestion_wins_and_one_that_fails_is_passed_over(monkeypat
     assert plan.winner == 2
     assert plan.times_us == (30.0, None, 20.0)
     assert str(plan) == "cublasLt suggestion 2 of 3, 20.00 us"
+
+
+class OtherDevice:
+    """A tensor of cuda:1, as far as a plan looks at it."""
+
+    device, dtype, shape = torch.device("cuda:1"), torch.bfloat16, (8, 8)
+
+    def stride(self):
+        return (8, 1)
+
+    def data_ptr(self):
+        return 0
+
+
+def test_search_and_launch_are_on_the_tensors_device_and_leave_the_callers(monkeypatch):
+    current, seen = [0], []
+
+    @contextlib.contextmanager
+    def make_current(device):
+        current.append(device.index)
+        yield
+        current.pop()
+
+    class Product(type(fake_product({0: 0, 1: 0}))):
+        def __init__(self, *_):
+            seen.append(("described", current[-1]))
+
+        def launch(self, *_):
+            seen.append(("launched", current[-1]))
+            return 0
+
+    def time_us(launch, count):
+        seen.append(("timed", current[-1]))
+        return 1.0
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "device", make_current)
+    monkeypatch.setattr(cublaslt, "Product", Product)
+    monkeypatch.setattr(cublaslt, "_time_us", time_us)
+    monkeypatch.setattr(cublaslt, "_plans", {})
+    x = OtherDevice()
+    plan = cublaslt.plan_of(x, x, x)
+    assert {what for what, _ in seen} == {"described", "launched", "timed"}
+    plan.launch(x, x, x)
+    assert seen[-1][0] == "launched"
+    assert {device for _, device in seen} == {1}
+    assert current == [0]
+
+
+def test_the_current_device_is_not_made_current_again(monkeypatch):
+    def never(device):
+        raise AssertionError("a guard that costs host time")
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device", never)
+    for name in ("cuda:1", "cpu"):
+        with cublaslt_calls.device_guard(torch.device(name)):
+            pass
 
 
 def test_no_suggestion_that_runs_is_one_line():

@@ -14,7 +14,10 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from harness.registry import REPOSITORY, _load_by_path, load_triton
+from harness.spec import Case
+from harness.specs import _matmul
 from harness.specs._matmul_ladder import TRITON_RUNGS
+from harness.specs._matmul_layout import tma_takes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = triton.knobs.runtime.interpret
@@ -193,6 +196,20 @@ def test_the_fused_ops_refuse_transposed_views(launcher) -> None:
         launcher(x, w.t(), b, unwritten(8, 8))
 
 
+@runs
+@pytest.mark.parametrize("programs", [0, -1])
+@pytest.mark.parametrize("m", [0, 8])
+def test_a_grid_without_programs_is_refused(programs: int, m: int) -> None:
+    text = f"PROGRAMS is {programs}, wanted 1 or more; leave it out for the default"
+    x, w, b = operand(m, 8, False, 1), operand(8, 8, False, 2), operand(1, 8, False, 3)[0]
+    out = unwritten(m, 8)
+    with pytest.raises(ValueError, match=f"^matmul: {text}$"):
+        matmul(x, w, out, PROGRAMS=programs)
+    for fused in (matmul_bias_relu, matmul_bias_gelu):
+        with pytest.raises(ValueError, match=f"^{fused.__name__}: {text}$"):
+            fused(x, w, b, out, PROGRAMS=programs)
+
+
 @pytest.mark.parametrize(("shared_kb", "block_k", "programs"), [(227, 128, 64), (99, 64, 64)])
 def test_small_products_take_the_small_tile_that_fits(
     shared_kb: int, block_k: int, programs: int
@@ -202,3 +219,42 @@ def test_small_products_take_the_small_tile_that_fits(
     found = config.default_config(512, 512, 512, True, target)
     assert (64, 64, block_k) == (found.BLOCK_M, found.BLOCK_N, found.BLOCK_K)
     assert programs == found.PROGRAMS
+
+
+def binding_takes_tma(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> bool:
+    """is_transposed of csrc/bindings/checks.cpp and tma_takes of csrc/common/matmul_wgmma.cuh."""
+    (m, k), n = x.shape, w.shape[1]
+    x_row = k if x.is_contiguous() else m
+    w_row = n if w.is_contiguous() else k
+    aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (x, w, out))
+    return k > 0 and aligned and not any(row % 8 for row in (x_row, w_row, n))
+
+
+@pytest.mark.parametrize("lead", ["", "offset1"])
+@pytest.mark.parametrize("letters", ["nn", "nt", "tn", "tt"])
+def test_the_spec_knows_which_form_both_sides_take(letters: str, lead: str) -> None:
+    launchers = sys.modules[f"{load_triton('matmul').__package__}._matmul_launch"]
+    parts = [part for part in (letters.replace("nn", ""), lead) if part]
+    answers = set()
+    for m, n, k in itertools.product((0, 1, 2, 5, 8, 16, 24), repeat=3):
+        case = Case({"M": m, "N": n, "K": k}, layout="_".join(parts) or "contiguous")
+        x, w = _matmul.make_inputs(case, "bf16", "cpu", 0).values()
+        storage = torch.empty(m * n + 1, dtype=x.dtype)
+        out = storage[1:].view(m, n) if lead else storage[: m * n].view(m, n)
+        transposed = (launchers._is_transposed("matmul", *pair, True) for pair in zip("xw", (x, w)))
+        problem = launchers.Problem(x, w, None, out, m, n, k, *transposed)
+        if out.numel() and k:  # nothing else has an address, or is launched in this form
+            assert tma_takes(case) == problem.fits_descriptors(), case
+            assert tma_takes(case) == binding_takes_tma(x, w, out), case
+            answers.add(tma_takes(case))
+        elif k == 0:
+            assert not tma_takes(case)
+    assert answers == ({False} if lead else {False, True})
+
+
+def test_one_row_is_row_major_in_every_layout() -> None:
+    # x is 136 elements in memory, whichever way; with "tt" the transposed row would be one.
+    assert all(
+        tma_takes(Case({"M": 1, "N": 8, "K": 136}, layout=layout))
+        for layout in ("contiguous", "nt", "tn", "tt")
+    )

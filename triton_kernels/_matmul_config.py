@@ -23,8 +23,8 @@ class Target:
 class MatmulConfig:
     """USE_DESCRIPTORS 0 is the pointer form, to which the two below mean nothing.
 
-    PROGRAMS: how many walk the tiles, at most one a tile. EPILOGUE_SUBTILE: in how many parts out
-    leaves, 1 or 2.
+    PROGRAMS: how many walk the tiles, at most one a tile; given to a launcher, at least 1.
+    EPILOGUE_SUBTILE: in how many parts out leaves, 1 or 2.
     """
 
     BLOCK_M: int

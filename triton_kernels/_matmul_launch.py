@@ -111,8 +111,14 @@ def launch(problem: Problem, epilogue: str, given: dict[str, int | None]) -> Non
     """Queue one kernel on the current stream; `given` are the launcher's keywords, None chooses.
 
     A configuration that asks for descriptors where they cannot be gives way to the default: its
-    tile would suit no other form.
+    tile would suit no other form. Raises ValueError for PROGRAMS below 1: CUDA's 0 is None here.
     """
+    programs = given.get("PROGRAMS")
+    if programs is not None and programs < 1:  # an empty grid would leave out as it was
+        op = f"matmul_{epilogue}" if epilogue else "matmul"
+        raise ValueError(
+            f"{op}: PROGRAMS is {programs}, wanted 1 or more; leave it out for the default"
+        )
     if problem.out.numel() == 0:
         return
     target = target_of(problem.x.device)

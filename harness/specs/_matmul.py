@@ -1,8 +1,5 @@
 """What the matrix products share: inputs in four layouts, the error of a tensor core's sums, the
 configurations of both sides.
-
-A layout has a letter for x and one for w, as in BLAS: n is row-major, t a transposed view of the
-row-major matrix of the other order. "contiguous" is nn.
 """
 
 from __future__ import annotations
@@ -10,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.spec import ITEMSIZE, Case, Config, Tensors, Tolerance, random_tensor
-from harness.specs._matmul_triton import tma_takes, triton_configs
+from harness.specs._matmul_layout import letters_and_lead, tma_takes
+from harness.specs._matmul_triton import triton_configs
 
 if TYPE_CHECKING:
     import torch
@@ -76,9 +74,7 @@ def rounded_once(dtype: str) -> Tolerance:
 def make_inputs(case: Case, dtype: str, device: str, seed: int) -> Tensors:
     """x [M, K] and w [K, N] in the case's layout; 1/sqrt(K) keeps the product's variance at one."""
     m, n, k = case.dims["M"], case.dims["N"], case.dims["K"]
-    letters, _, lead = case.layout.partition("_")
-    if letters not in ("nt", "tn", "tt"):
-        letters, lead = "nn", case.layout
+    letters, lead = letters_and_lead(case.layout)
     scale = max(k, 1) ** -0.5
     x = _matrix((m, k), letters[0], dtype, device, seed, 1.0, lead)
     w = _matrix((k, n), letters[1], dtype, device, seed + 1, scale, lead)

@@ -10,6 +10,7 @@ of 56 bytes there with Triton 3.8.
 from __future__ import annotations
 
 from harness.spec import Case, Config
+from harness.specs._matmul_layout import tma_takes
 
 _SHORT_K = 1024  # the store of a tile is a large part of its time
 _FEW_TILES = 66  # of 128 x 128: half the multiprocessors of a Hopper
@@ -25,14 +26,6 @@ def triton_configs(case: Case, dtype: str) -> list[Config]:
     if n_tiles <= 4 * _FEW_TILES:  # at most two tiles of 128 x 128 a multiprocessor
         return [*_large(), *_middle()]
     return [*_large(), *(_overlapping() if case.dims["K"] <= _SHORT_K else _long())]
-
-
-def tma_takes(case: Case) -> bool:
-    """Whether rows in memory, of both operands and of out, are multiples of 16 bytes."""
-    m, n, k = case.dims["M"], case.dims["N"], case.dims["K"]
-    x_row = m if case.layout.startswith("t") else k
-    w_row = k if case.layout.endswith("t") else n
-    return k > 0 and not any(row % 8 for row in (x_row, w_row, n))
 
 
 def _large() -> list[Config]:
