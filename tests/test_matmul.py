@@ -241,7 +241,10 @@ def test_the_spec_knows_which_form_both_sides_take(letters: str, lead: str) -> N
         x, w = _matmul.make_inputs(case, "bf16", "cpu", 0).values()
         storage = torch.empty(m * n + 1, dtype=x.dtype)
         out = storage[1:].view(m, n) if lead else storage[: m * n].view(m, n)
-        transposed = (launchers._is_transposed("matmul", *pair, True) for pair in zip("xw", (x, w)))
+        transposed = (
+            launchers._is_transposed("matmul", "x", x, True),
+            launchers._is_transposed("matmul", "w", w, True),
+        )
         problem = launchers.Problem(x, w, None, out, m, n, k, *transposed)
         if out.numel() and k:  # nothing else has an address, or is launched in this form
             assert tma_takes(case) == problem.fits_descriptors(), case
