@@ -75,7 +75,6 @@ def _setup(registry: Registry, options: argparse.Namespace) -> Setup:
         options.device,
         options.timeout,
         cuda_instructions(registry),
-        registry.stems,
     )
 
 
