@@ -40,9 +40,11 @@ def _command(
     words = ["python", "-m", "harness", "bench", "--op", op, "--case", glob.escape(case)]
     for dtype in sorted(set(rows["dtype"])):
         words += ["--dtype", dtype]
-    for backend in sides or sorted(set(rows["backend"]) & set(_KNOWN)):
+    # Rows of two sides have no column that names one.
+    backends = set(sides or rows["backend"])
+    for backend in sides or sorted(backends & set(_KNOWN)):
         words += ["--backend", backend]
-    if set(rows["backend"]) - {"cuda", "triton", "torch"}:
+    if backends - {"cuda", "triton", "torch"}:
         words.append("--full")  # which runs the others on every case
     return shlex.join([*words, *options])
 

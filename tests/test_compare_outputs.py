@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from fixtures import synthetic_run as synthetic
 from test_compare import big_run
 from test_schema_docs import first_cells
 
-from harness import cli
+from harness import cli, compare_rerun
 from harness.compare_command import write_file
 from harness.compare_files import COLUMNS
 from harness.compare_gate import Gate, read_gate
@@ -171,6 +172,19 @@ def test_an_unclear_row_comes_with_the_command_that_measures_it_again(unclear, c
     parser = cli._parser()
     asked = parser.parse_args(shlex.split(command)[3:])
     assert (asked.op, asked.case, asked.backend) == (["copy"], ["65536"], ["cuda"])
+
+
+def test_two_sides_of_one_run_come_with_a_command_that_names_both(capsys) -> None:
+    """Their rows have no column that names a backend."""
+    rows = pd.DataFrame({"dtype": ["f32"], "verdict": ["UNCLEAR"]})
+    command = compare_rerun._command("copy", "65536", rows, ("triton", "cuda"), [])
+    assert command.endswith("--dtype f32 --backend triton --backend cuda")
+    with_a_peer = compare_rerun._command("copy", "65536", rows, ("liger", "cuda"), [])
+    assert with_a_peer.endswith("--backend liger --backend cuda --full")
+    reference = REPOSITORY / "results" / "nvidia-h200" / "reference"
+    code = cli.main(["compare", str(reference), "--side", "cuda", "--vs", "triton"])
+    assert code in (0, 1)
+    assert "SLOWER" in capsys.readouterr().out
 
 
 # Files
