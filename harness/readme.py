@@ -14,7 +14,7 @@ from harness.run_repair import write_atomically
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
-MAX_ROWS = 18
+MAX_ROWS = 21  # one for each op; the README has 150 lines at most
 
 _SIDES = ("cuda", "triton", "torch", "library")
 _CASE = ["op", "dtype", "math_mode", "distribution", "case"]
@@ -38,8 +38,10 @@ def results_table(run: Run) -> str:
         "",
         _provenance(run),
     ]
-    if len(shown) < len(cases):
-        lines[-1] += f" {len(cases) - len(shown)} further cases are in bench.csv."
+    n_further = len(cases) - len(shown)
+    if n_further:
+        are = "case is" if n_further == 1 else "cases are"
+        lines[-1] += f" {n_further} further {are} in bench.csv."
     return "\n".join(lines)
 
 
