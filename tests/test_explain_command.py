@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.triton_row import triton_row
 
 from harness import cli
 from harness.explain import collect, command, options, view
@@ -23,19 +24,7 @@ from harness.explain.variants import Variant
 from harness.registry import REPOSITORY
 
 REFERENCE = REPOSITORY / "results" / "nvidia-h200" / "reference"
-ROW = {
-    "op": "vector_add",
-    "case": "4096",
-    "distribution": "",
-    "dtype": "f32",
-    "math_mode": "",
-    "backend": "triton",
-    "variant": "",
-    "kernel_hash": "abc",
-    "config": "",
-    "status": "ok",
-    "kernel_symbol": "vector_add_kernel",
-}
+ROW = triton_row("vector_add_kernel")
 LAUNCH = Launch("vector_add_kernel", "0123", (4, 1, 1), (128, 1, 1), 0, registers=32)
 NCU = """==PROF== Connected to process 4242
 "ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"

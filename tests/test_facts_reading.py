@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fixtures.triton_row import triton_row
 
 from harness import compilers
 from harness.explain import (
@@ -234,19 +235,7 @@ def test_what_is_no_cubin_is_refused_in_one_line():
 
 # ---- files of facts ------------------------------------------------------------------------------
 
-ROW = {
-    "op": "vector_add",
-    "case": "4096",
-    "distribution": "",
-    "dtype": "f32",
-    "math_mode": "",
-    "backend": "triton",
-    "variant": "",
-    "kernel_hash": "abc",
-    "config": "",
-    "status": "ok",
-    "kernel_symbol": "add",
-}
+ROW = triton_row("add")
 
 
 def facts(name: str = "add", registers: int = 32, **further) -> KernelFacts:
