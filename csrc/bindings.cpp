@@ -42,6 +42,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   bindings::bind_movement(m);
   bindings::bind_norms(m);
   bindings::bind_product(m);
+  bindings::bind_product_ladder(m);
   bindings::bind_quant(m);
   bindings::bind_rows(m);
   bindings::bind_streams(m);

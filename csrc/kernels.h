@@ -97,10 +97,65 @@ cudaError_t layer_norm_backward(const void* dy, const void* x, const void* w, co
                                 cudaStream_t stream);
 int64_t layer_norm_backward_scratch(int64_t n_cols);
 
+// out[m, n] = x[m, :] @ w[:, n]; bf16 and f16; row-major, or memory holds x as [k, m], w as [n, k].
+// cluster and blocks speak of the wgmma form (sm_90) alone, here and in the two below.
+cudaError_t matmul(const void* x, const void* w, void* out, int64_t m, int64_t n, int64_t k,
+                   bool x_transposed, bool w_transposed, DType dtype, int block_m, int block_n,
+                   int stages, int cluster, int blocks, cudaStream_t stream);
+
 // out[m, n] = relu(x[m, :] @ w[:, n] + b[n]); bf16 and f16; all row-major contiguous.
 cudaError_t matmul_bias_relu(const void* x, const void* w, const void* b, void* out, int64_t m,
                              int64_t n, int64_t k, DType dtype, int block_m, int block_n,
-                             int block_k, int stages, cudaStream_t stream);
+                             int stages, int cluster, int blocks, cudaStream_t stream);
+
+// out[m, n] = gelu(x[m, :] @ w[:, n] + b[n]), gelu by tanh; otherwise as matmul_bias_relu.
+cudaError_t matmul_bias_gelu(const void* x, const void* w, const void* b, void* out, int64_t m,
+                             int64_t n, int64_t k, DType dtype, int block_m, int block_n,
+                             int stages, int cluster, int blocks, cudaStream_t stream);
+
+// Rungs below matmul, out[m, n] = x[m, :] @ w[:, n] in bf16; x_transposed says that x is the view
+// of a row-major [k, m] matrix, so w. The lowest: one thread an output, warps down a column of out.
+cudaError_t matmul_naive(const void* x, const void* w, void* out, int64_t m, int64_t n, int64_t k,
+                         bool x_transposed, bool w_transposed, cudaStream_t stream);
+
+// Warps along a row of out.
+cudaError_t matmul_coalesced(const void* x, const void* w, void* out, int64_t m, int64_t n,
+                             int64_t k, bool x_transposed, bool w_transposed, cudaStream_t stream);
+
+// Tiles of 32 x 32 in shared memory.
+cudaError_t matmul_shared_tile(const void* x, const void* w, void* out, int64_t m, int64_t n,
+                               int64_t k, bool x_transposed, bool w_transposed,
+                               cudaStream_t stream);
+
+// Tiles of 128 x 128, 8 x 8 outputs a thread.
+cudaError_t matmul_register_tile(const void* x, const void* w, void* out, int64_t m, int64_t n,
+                                 int64_t k, bool x_transposed, bool w_transposed,
+                                 cudaStream_t stream);
+
+// Tensor cores by mma.sync, fed by cp.async.
+cudaError_t matmul_mma(const void* x, const void* w, void* out, int64_t m, int64_t n, int64_t k,
+                       bool x_transposed, bool w_transposed, cudaStream_t stream);
+
+// Tensor cores by wgmma, fed by TMA, in turns (sm_90a; here and above, what TMA cannot describe
+// and other GPUs take matmul_mma).
+cudaError_t matmul_tma_wgmma(const void* x, const void* w, void* out, int64_t m, int64_t n,
+                             int64_t k, bool x_transposed, bool w_transposed, cudaStream_t stream);
+
+// A producer warp ahead of the multiplying warpgroup, in a ring of stages.
+cudaError_t matmul_ring(const void* x, const void* w, void* out, int64_t m, int64_t n, int64_t k,
+                        bool x_transposed, bool w_transposed, cudaStream_t stream);
+
+// Tiles of 128 x 256 of two multiplying warpgroups.
+cudaError_t matmul_wide(const void* x, const void* w, void* out, int64_t m, int64_t n, int64_t k,
+                        bool x_transposed, bool w_transposed, cudaStream_t stream);
+
+// Blocks that stay, and take tiles in bands.
+cudaError_t matmul_persistent(const void* x, const void* w, void* out, int64_t m, int64_t n,
+                              int64_t k, bool x_transposed, bool w_transposed, cudaStream_t stream);
+
+// Clusters of two blocks that share their tiles of w.
+cudaError_t matmul_multicast(const void* x, const void* w, void* out, int64_t m, int64_t n,
+                             int64_t k, bool x_transposed, bool w_transposed, cudaStream_t stream);
 
 // out[i] = x[i] / (1 - p) where word i % 4 of Philox counter i / 4 under key `seed` is at least
 // floor(p * 2^32), else 0; f32 and bf16; any alignment; out may be exactly x.

@@ -101,7 +101,8 @@ def _own_launcher(registry: Registry, spec: OpSpec, backend: str) -> tuple[Calla
     if backend == "cuda":
         from . import _cuda
 
-        return getattr(_cuda, spec.stem), "mma.sync" if spec.compute_bound else "simt"
+        # Which matrix form ran, the kernel's name says later.
+        return getattr(_cuda, spec.stem), "" if spec.compute_bound else "simt"
     return getattr(registry.triton_module(spec.stem), spec.stem), ""
 
 

@@ -153,11 +153,17 @@ def _parser() -> argparse.ArgumentParser:
         help="L2 before each sample: clean (written and read back), write (dirty lines left, as "
         "most timers do), none (warm); every row names it",
     )
+    bench.add_argument(
+        "--same-ptxas",
+        action="store_true",
+        help="let nvcc's ptxas assemble Triton's kernels too, so that both sides share it; the "
+        "run's facts name both versions",
+    )
     bench.add_argument("--no-plots", action="store_true", help="write CSV files, no report")
     bench.add_argument(
         "--aa",
         action="store_true",
-        help="compare the build with itself: about 60 rows in fresh processes, for the noise floor "
+        help="compare the build with itself: about 70 rows in fresh processes, for the noise floor "
         "of later runs. Exit code: 0 at most one row of two processes in a thousand is called "
         "FASTER or SLOWER, 1 more are or a row failed",
     )

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from .compare_command import compare
 from .export import export
-from .options import UsageError, print_units, resume_command, sweep_options, units_of
+from .options import (
+    UsageError,
+    print_units,
+    resume_command,
+    share_ptxas,
+    sweep_options,
+    units_of,
+)
 from .options import refuse_missing_device as _refuse_missing_device
 from .reading import draw_after, plot, readme
 from .report_command import report, report_after
@@ -51,6 +58,8 @@ def bench(options: argparse.Namespace) -> int:
         raise UsageError("--resume: which run? wanted --out FOLDER of the run to go on with")
     if options.resume and not (options.out / "meta.json").is_file():
         raise UsageError(f"--resume: {options.out} holds no run to go on with; leave --resume out")
+    if options.same_ptxas:
+        share_ptxas()
     has_gpu = _refuse_missing_device(options.device)
     if options.dry_run:
         from .dry_run import dry_run

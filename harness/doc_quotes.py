@@ -1,7 +1,8 @@
 """Lines of this repository that the documents quote: do they still stand where a document says?
 
 `python -m harness.doc_quotes` names every quote that does not; `--write` puts right the numbers of
-lines that only moved, and the tables made of the reference run (doc_facts.py). What a line says is
+lines that only moved, and the tables made of the reference run (doc_facts.py,
+doc_ladders.py). What a line says is
 never written: the sentence beside it was about the old words, so a person must look.
 
 A quote is a link to a line with the words that the line holds behind it, or a link to a range that
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .doc_facts import FactsError, with_facts
+from .doc_ladders import with_ladders
 from .registry import REPOSITORY
 from .run_repair import write_atomically
 
@@ -119,6 +121,11 @@ def moved(document: Path) -> str:
     return _QUOTE.sub(put_right, text)
 
 
+def with_tables(text: str) -> str:
+    """Return the document with all of its tables made anew. Raises FactsError."""
+    return with_ladders(with_facts(text))
+
+
 def problems(document: Path) -> list[str]:
     """Return a line for each quote and each table that is no longer so, [] where all stand."""
     text = document.read_text(encoding="utf-8")
@@ -129,9 +136,9 @@ def problems(document: Path) -> list[str]:
             "`python -m harness.doc_quotes --write` writes it"
         )
     try:
-        if with_facts(text) != text:
+        if with_tables(text) != text:
             found.append(
-                f"{document.name}: a table of facts is not that of the reference run; "
+                f"{document.name}: a table is not that of the reference run; "
                 "`python -m harness.doc_quotes --write` writes it"
             )
     except FactsError as error:
@@ -147,7 +154,7 @@ def documents() -> list[Path]:
 def write(document: Path) -> bool:
     """Put right what only moved; return whether anything did. Raises FactsError."""
     text = document.read_text(encoding="utf-8")
-    new = with_facts(moved(document))
+    new = with_tables(moved(document))
     if new != text:
         write_atomically(document, new.encode())
     return new != text

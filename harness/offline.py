@@ -101,6 +101,7 @@ class KernelFacts:
     loads_16_bytes: int
     stores_16_bytes: int
     cp_async_16_bytes: int
+    tma_copies: int
     matrix_instruction: str
 
     def line(self) -> str:
@@ -109,7 +110,8 @@ class KernelFacts:
             f"{self.name}: {self.registers} registers, {self.stack_bytes} B stack, "
             f"{self.shared_bytes} B shared, {self.num_warps} warps, "
             f"16-byte loads {self.loads_16_bytes}, stores {self.stores_16_bytes}, "
-            f"cp.async {self.cp_async_16_bytes}, {self.matrix_instruction or 'no matrix unit'}"
+            f"cp.async {self.cp_async_16_bytes}, TMA {self.tma_copies}, "
+            f"{self.matrix_instruction or 'no matrix unit'}"
         )
 
 
@@ -133,6 +135,7 @@ def facts_of(kernel: Any) -> KernelFacts:
         loads_16_bytes=wide_accesses(ptx, "ld"),
         stores_16_bytes=wide_accesses(ptx, "st"),
         cp_async_16_bytes=len(re.findall(r"cp\.async\.c[ag]\.shared\.global.*0x10,", ptx)),
+        tma_copies=len(re.findall(r"cp\.async\.bulk\.tensor", ptx)),
         matrix_instruction=next((k for k, v in instructions.items() if v in ptx), ""),
     )
 

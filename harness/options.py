@@ -44,6 +44,23 @@ def sweep_options(options: argparse.Namespace, settings: str = "default") -> Swe
     )
 
 
+def share_ptxas() -> None:
+    """Let Triton, here and in the workers, assemble with the ptxas of the nvcc found here.
+
+    Raises UsageError where there is none.
+    """
+    from .preflight import inspect
+
+    nvcc = inspect().nvcc
+    ptxas = Path(nvcc.home, "bin", "ptxas") if nvcc else None
+    if ptxas is None or not os.access(ptxas, os.X_OK):
+        raise UsageError(
+            f"--same-ptxas: no ptxas beside {nvcc.path if nvcc else 'nvcc, which is missing'}; "
+            "install CUDA's compiler, or leave --same-ptxas out"
+        )
+    os.environ["TRITON_PTXAS_PATH"] = str(ptxas)
+
+
 def print_units(units: Sequence[Unit]) -> None:
     from .console import stdout
 

@@ -105,7 +105,7 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
         for case in (spec.test_cases if tests else _selected(spec, filters, level))
         if matches(case, filters.cases)
         for dtype in spec.dtypes
-        if dtype in (filters.dtypes or _dtypes(spec, level, tests))
+        if dtype in (filters.dtypes or _dtypes(spec, case, level, tests))
     ]
     units = [unit for unit in units if unit.contenders]
     if not units:
@@ -119,11 +119,11 @@ def plan(registry: Registry, filters: Filters, level: Level, tests: bool = False
     return units
 
 
-def _dtypes(spec: OpSpec, level: Level, tests: bool) -> tuple[str, ...]:
-    if tests or level == "full":
-        return spec.dtypes
-    if level == "quick":
+def _dtypes(spec: OpSpec, case: Case, level: Level, tests: bool) -> tuple[str, ...]:
+    if level == "quick" and not tests:
         return spec.dtypes[:1]
+    if tests or level == "full" or case.all_dtypes:
+        return spec.dtypes
     return tuple(d for d in spec.dtypes if d not in spec.full_dtypes)
 
 
@@ -150,13 +150,13 @@ def _contenders(
         contender
         for name in names
         if name in (filters.backends or names)
-        for contender in (Contender(name), *(_rungs(spec, name, dtype) if with_rungs else ()))
+        for contender in (Contender(name), *(_rungs(spec, name, case, dtype) if with_rungs else ()))
     )
 
 
-def _rungs(spec: OpSpec, backend: str, dtype: str) -> Iterator[Contender]:
+def _rungs(spec: OpSpec, backend: str, case: Case, dtype: str) -> Iterator[Contender]:
     for rung in spec.ladders.get(backend, ()):
-        if dtype in (rung.dtypes or spec.dtypes):
+        if dtype in (rung.dtypes or spec.dtypes) and spec.flops(case) <= rung.most_flops:
             yield Contender(backend, rung.name)
 
 

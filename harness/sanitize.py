@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .explain.tools import kernel_owners
 from .registry import REPOSITORY, Registry
-from .sanitize_cover import of_extension, of_op, of_sources
+from .sanitize_cover import of_extension, of_op, of_sources, with_includes
 from .sanitize_tools import Finding, Report, Version, command, not_modelled, parse
 from .sides import SIDES
 
@@ -56,6 +57,7 @@ class Setup:
     timeout_s: float = 300.0
     # (op, compute capability as "90") -> what is in its CUDA side's machine code
     cuda_instructions: Callable[[str, str], set[str]] = lambda op, capability: set()
+    stems: Sequence[str] = ()  # of all ops, since some share kernels; () where none do
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def start(setup: Setup, tool: str, pairs: Sequence[Pair], attempt: int) -> Start
     """Run the driver for `pairs` under the tool, once."""
     log = setup.folder / f"{tool}-{attempt}.log"
     said = setup.folder / f"{tool}-{attempt}.said"
-    stems = list(dict.fromkeys(op for op, _ in pairs))
+    known = setup.stems or [op for op, _ in pairs]
+    stems = list(dict.fromkeys(s for op, _ in pairs for s in kernel_owners(op, known)))
     words = command(setup.executable, tool, stems, log)
     words += [sys.executable, "-m", "harness.sanitize_driver", "--say", str(said)]
     words += [w for pair in pairs for w in ("--pair", ":".join(pair))]
@@ -113,7 +116,7 @@ def start(setup: Setup, tool: str, pairs: Sequence[Pair], attempt: int) -> Start
     if reason and (printed := output.read_text(errors="replace").strip()):
         reason += f": {printed.splitlines()[-1][:200]}"
     text = log.read_text(errors="replace") if log.is_file() else ""
-    return Started(_events(said), parse(text, stems), reason)
+    return Started(_events(said), parse(text, known), reason)
 
 
 def _environment() -> dict[str, str]:
@@ -165,7 +168,8 @@ def _cell(setup: Setup, tool: str, pair: Pair, started: Started) -> Cell:
 
 def _where_nothing_was_found(setup: Setup, tool: str, pair: Pair, event: dict[str, Any]) -> Cell:
     op, side = pair
-    strange = [name for name in event["kernels"] if f"{op}_" not in name]
+    owners = kernel_owners(op, setup.stems or [op])
+    strange = [k for k in event["kernels"] if not any(f"{owner}_" in k for owner in owners)]
     if strange:
         return Cell("not run", f"kernel {strange[0]} is not named after its op: not watched")
     if event["launches"] == 0:
@@ -205,7 +209,9 @@ def cuda_instructions(registry: Registry) -> Callable[[str, str], set[str]]:
     """From the machine code where a cuobjdump can read it, else from the sources."""
 
     def of(op: str, capability: str) -> set[str]:
-        found = of_op(_extension_instructions(capability), op)
-        return of_sources(registry.kernel_files(op, "cuda")) if found is None else found
+        found = of_op(_extension_instructions(capability), op, registry.stems)
+        if found is not None:
+            return found
+        return of_sources(with_includes(registry.kernel_files(op, "cuda")[0]))
 
     return of

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .explain import tools
 
+_INCLUDE = re.compile(r'^#include "([\w/.]+)"', re.MULTILINE)
 _SASS = {
     "wgmma": r"[HIQB]GMMA",
     "cp.async.bulk": r"UBLK(?:CP|RED|PF)",
@@ -69,12 +70,28 @@ def of_extension(binary: Path, capability: str) -> dict[str, set[str]]:
     return by_function(dump, capability) if dump else {}
 
 
-def of_op(functions: dict[str, set[str]], stem: str) -> set[str] | None:
-    """Instructions of an op's kernels, whose mangled names hold `<length><stem>_...`; None when
-    there is no kernel of it."""
-    own = [found for name, found in functions.items() if re.search(rf"\d{stem}_\w*kernel", name)]
+def of_op(functions: dict[str, set[str]], stem: str, stems: Sequence[str]) -> set[str] | None:
+    """Instructions of an op's kernels, by their mangled names; None when there is no kernel of
+    it among those of all `stems`."""
+    own = [
+        found
+        for name, found in functions.items()
+        if tools.op_of(tools.short_name(name), stems) == stem
+    ]
     return set().union(*own) if own else None
 
 
 def of_sources(files: Iterable[Path]) -> set[str]:
     return set().union(*(in_ptx(file.read_text()) for file in files))
+
+
+def with_includes(source: Path) -> list[Path]:
+    """A kernel's file and the headers of `csrc/` that it reaches."""
+    root = next(folder for folder in source.parents if folder.name == "csrc")
+    found, left = [], [source]
+    while left:
+        file = left.pop()
+        if file not in found and file.is_file():
+            found.append(file)
+            left += [root / name for name in _INCLUDE.findall(file.read_text())]
+    return found

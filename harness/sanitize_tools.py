@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .compilers import find_nvcc, wheel_folders
+from .explain.tools import sharer
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 Version = tuple[int, int]
@@ -184,5 +185,5 @@ def _finding(record: Sequence[str], stems: Sequence[str]) -> Finding:
     for stem in sorted(stems, key=len, reverse=True):
         if re.search(rf"(?<![A-Za-z_]){stem}_\w*", whole):
             side = "cuda" if "cuda_vs_triton" in whole else "triton"
-            return Finding(stem, side, "; ".join(record[:3]))
+            return Finding(sharer(stem, whole, stems), side, "; ".join(record[:3]))
     return Finding("", "", "; ".join(record[:3]))

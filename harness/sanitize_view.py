@@ -75,6 +75,7 @@ def _setup(registry: Registry, options: argparse.Namespace) -> Setup:
         options.device,
         options.timeout,
         cuda_instructions(registry),
+        registry.stems,
     )
 
 

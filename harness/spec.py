@@ -32,13 +32,15 @@ class Case:
     `dims` are extents in elements. `layout` names the view that `make_inputs` builds
     ("contiguous", "offset1", ...). A bench case runs from its `level` upwards: a "quick" case
     also runs by default and in full. `baselines` marks the cases on which torch.compile and
-    the library run by default.
+    the library run by default, `all_dtypes` those that run by default in dtypes that else ride
+    along.
     """
 
     dims: Mapping[str, int]
     layout: str = "contiguous"
     level: Level = "full"
     baselines: bool = False
+    all_dtypes: bool = False
 
     @property
     def dims_text(self) -> str:
@@ -115,12 +117,14 @@ class Rung:
     """A simpler implementation than a side's headline, in `<stem>/<name>` beside its file: launcher
     `<stem>_<name>` in CUDA, `<stem>` of its own file in Triton, both without configuration.
 
-    `step` says in a clause what it does that the rung below does not; `dtypes` () are all.
+    `step` says in a clause what it does that the rung below does not; `dtypes` () are all. Cases of
+    more than `most_flops` operations leave it out: it would take minutes of a run.
     """
 
     name: str
     step: str
     dtypes: tuple[str, ...] = ()
+    most_flops: float = math.inf
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ DIFFERENCES is the whole list of what they do not share, with the reason.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ SIDES = ("cuda", "triton")
 SIZES = (0, 1, 31, 33, 127, 1023, 1025, 65537)
 MANY_ROWS = 70001  # above 65535, the largest gridDim.y and gridDim.z
 INF, NAN = math.inf, math.nan
+FUSED_PRODUCTS = ("matmul_bias_relu", "matmul_bias_gelu")
+PRODUCTS = ("matmul", *FUSED_PRODUCTS)
 
 Build = Callable[[str, str], Tensors]  # (dtype, device) -> inputs
 
@@ -58,9 +61,15 @@ DIFFERENCES = {
         for op in ("rms_norm", "add_rms_norm")
         for call in ("2^30 rows", "2^30 columns")
     },
-    ("matmul_bias_relu", "2^24 columns"): "Triton steps by BLOCK_K * N elements in 32 bits",
-    ("matmul_bias_relu", "2^24 terms"): "Triton has one limit for both extents of w",
-    ("matmul_bias_relu", "2^30 rows"): "Triton numbers rows in 32 bits, up to a tile past the last",
+    **{
+        (op, call): reason
+        for op in PRODUCTS
+        for call, reason in (
+            ("2^24 columns", "Triton steps by BLOCK_K * N elements in 32 bits"),
+            ("2^24 terms", "Triton has one limit for both extents of w"),
+            ("2^30 rows", "Triton numbers rows in 32 bits, up to a tile past the last"),
+        )
+    },
 }
 
 
@@ -140,8 +149,7 @@ def softmax_edges() -> Iterator[Edge]:
     yield Edge(op, "large magnitudes", nine, view(9, 72, lambda t: t * 3000))
 
 
-def matmul_edges() -> Iterator[Edge]:
-    op = "matmul_bias_relu"
+def matmul_edges(op: str) -> Iterator[Edge]:
     for n in SIZES:
         yield Edge(op, f"{n} rows", Case({"M": n, "N": 5, "K": 3}))
         yield Edge(op, f"{n} columns", Case({"M": 5, "N": n, "K": 3}))
@@ -185,6 +193,32 @@ def matmul_edges() -> Iterator[Edge]:
     yield Edge(op, "a row of nothing but -Inf", square, nothing_but_inf)
 
 
+def plain_matmul_edges() -> Iterator[Edge]:
+    """The spec's test cases, which have all layouts; each size in each extent, row-major and
+    transposed."""
+    op = "matmul"
+    spec = REGISTRY.spec(op)
+    named = {case.name for case in spec.test_cases}
+    yield from (Edge(op, case.name, case) for case in spec.test_cases)
+    sizes = [dims for n in SIZES for dims in ((n, 5, 3), (5, n, 3), (5, 3, n))]
+    for m, n, k in (*sizes, (MANY_ROWS, 8, 8), (8, MANY_ROWS, 8), (101, 13, 89)):
+        for layout in ("contiguous", "tt"):
+            case = Case({"M": m, "N": n, "K": k}, layout=layout)
+            if case.name not in named:
+                yield Edge(op, case.name, case)
+    square = Case({"M": 64, "N": 64, "K": 64})
+    yield Edge(op, "output one element in", square, out=lambda t: one_in(t))
+
+    def cancelling(dtype: str, device: str) -> Tensors:
+        # The running sum passes 65504, f16's largest number, and comes back to nothing.
+        x = torch.full((64, 64), 1e4, device=device).to(torch_dtype(dtype))
+        w = torch.ones((64, 64), device=device).to(torch_dtype(dtype))
+        w[32:] = -1
+        return {"x": x, "w": w}
+
+    yield Edge(op, "running sum beyond f16", square, cancelling)
+
+
 def common_edges(op: str) -> Iterator[Edge]:
     """For an op without a list of its own: the spec's test cases, and each extent at each size."""
     spec = REGISTRY.spec(op)
@@ -202,7 +236,8 @@ def common_edges(op: str) -> Iterator[Edge]:
 OWN_EDGES = {
     "vector_add": vector_add_edges,
     "softmax": softmax_edges,
-    "matmul_bias_relu": matmul_edges,
+    **{op: functools.partial(matmul_edges, op) for op in FUSED_PRODUCTS},
+    "matmul": plain_matmul_edges,
 }
 EDGES = tuple(
     edge

@@ -37,11 +37,13 @@ class Shape:
     starts: tuple[int, ...]
     out_start: int = 0
     padding: int = 0
+    transposed: str = ""  # a product's layout, such as "nt"; "" where all is row-major
     config: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
     @property
     def case(self) -> Case:
-        return Case(dict(self.dims), layout="offset1" if self.out_start else "contiguous")
+        layout = self.transposed or ("offset1" if self.out_start else "contiguous")
+        return Case(dict(self.dims), layout=layout)
 
 
 # ---- contents ------------------------------------------------------------------------------------
@@ -101,7 +103,7 @@ def operands(shape: Shape, kind: str, generator) -> list[torch.Tensor]:
         x[torch.rand(x.shape, generator=generator, device=x.device) < 0.8] = 0.0
     if kind == "special":
         x, b = sprinkle(x, generator), sprinkle(b, generator)
-    return [x, w, b]
+    return [x, w, b][: len(REGISTRY.spec(shape.op).arguments)]
 
 
 def gated_operands(shape: Shape, kind: str, generator) -> list[torch.Tensor]:
@@ -138,6 +140,9 @@ def spec_of(shape: Shape) -> OpSpec:
         made = operands(shape, CONTENTS[number % len(CONTENTS)], generator)
         starts = zip(made, shape.starts, strict=True)
         views = [placed(t, dtype, start, shape.padding) for t, start in starts]
+        for i, letter in enumerate(shape.transposed):
+            if letter == "t":
+                views[i] = placed(made[i].t(), dtype, shape.starts[i], 0).t()
         return dict(zip(spec.arguments, views, strict=True))
 
     return replace(spec, make_inputs=make_inputs)
@@ -155,7 +160,9 @@ def extents(most: int, least: int = 1):
 
 
 VECTOR_OPS, GATED_OPS = ("vector_add", "axpby"), ("swiglu", "swiglu_backward")
-OWN_SHAPES = (*VECTOR_OPS, *GATED_OPS, "softmax", "matmul_bias_relu")
+PRODUCTS = ("matmul", "matmul_bias_relu", "matmul_bias_gelu")
+OWN_SHAPES = (*VECTOR_OPS, *GATED_OPS, "softmax", *PRODUCTS)
+TRANSPOSED = ("nt", "tn", "tt")
 
 
 @st.composite
@@ -175,6 +182,23 @@ def common_shape(draw, op: str, dtype: str, most: int = LIMIT) -> Shape:
         dims = {name: max(spec.extents.get(name, (1, 1))[0], 1) for name in names}
         shape = Shape(op, dtype, tuple(dims.items()), ())
     return shape
+
+
+@st.composite
+def product_shape(draw, op: str, dtype: str, most: int) -> Shape:
+    """Rows in memory of whole 16-byte chunks, or not; K = 0 among the rest."""
+    sides = [draw(extents(min(600, math.isqrt(most)))) for _ in range(3)]
+    aligned = draw(st.sampled_from((True, True, False)))
+    m, n, k = (-(-v // 8) * 8 for v in sides) if aligned else sides
+    if draw(st.integers(0, 31)) == 0:
+        k = 0
+    if aligned and draw(st.booleans()):  # the extents that no row's length depends on
+        m = sides[0]
+    n_arguments = len(REGISTRY.spec(op).arguments)
+    starts = tuple(draw(st.sampled_from((0, 0, 0, 0, 0, 1))) for _ in range(n_arguments))
+    transposed = draw(st.sampled_from(("", *TRANSPOSED))) if op == "matmul" else ""
+    dims = (("M", m), ("N", n), ("K", k))
+    return Shape(op, dtype, dims, starts, transposed=transposed)
 
 
 @st.composite
@@ -201,11 +225,7 @@ def any_shape(draw, op: str, dtype: str, most: int = LIMIT) -> Shape:
         begin = draw(st.sampled_from((0, 0, 0, 0, 1, 8)))
         shape = Shape(op, dtype, (("M", m), ("N", n)), (begin,), padding=padding)
     else:
-        multiple = draw(st.sampled_from((1, 8, 8)))
-        m, n, k = (draw(extents(min(600, math.isqrt(most)))) for _ in range(3))
-        n, k = (-(-v // multiple) * multiple for v in (n, k))
-        starts = tuple(draw(st.sampled_from((0, 0, 0, 1))) for _ in range(3))
-        shape = Shape(op, dtype, (("M", m), ("N", n), ("K", k)), starts)
+        shape = draw(product_shape(op, dtype, most))
     return replace(shape, config=draw(st.sampled_from(configs(shape))))
 
 
@@ -213,7 +233,7 @@ def configs(shape: Shape) -> list[tuple[tuple[str, int], ...]]:
     """The default and, where memory is aligned, every candidate of `make tune`."""
     candidates = REGISTRY.spec(shape.op).tuning["cuda"](shape.case, shape.dtype)
     aligned = not any(shape.starts) and not shape.padding
-    if shape.op == "softmax" and not aligned:
+    if shape.op in ("softmax", *PRODUCTS) and not aligned:
         candidates = []
     return [(), *(tuple(config.items()) for config in candidates)]
 
@@ -269,21 +289,22 @@ def _softmax(draw, dtype: str, aligned: bool, looped: bool) -> Shape:
 SMALL_TILE = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3}
 
 
-def _matmul(draw, dtype: str, kind: str) -> Shape:
+def _product(draw, dtype: str, op: str, kind: str, transposed: str = "") -> Shape:
     if kind == "odd":
         m, n, k = (_odd(draw, 128) for _ in range(3))
     else:
         m, n = (_multiple_of_16(draw, 128) for _ in range(2))
         k = _multiple_of_16(draw, 128)
         k = k // 32 * 32 + (16 if kind == "16" else 32)
-    starts = (1, 0, 0) if kind == "misaligned" else (0, 0, 0)
+    starts = (int(kind == "misaligned"), *(0,) * (len(REGISTRY.spec(op).arguments) - 1))
     dims = (("M", m), ("N", n), ("K", k))
-    return Shape("matmul_bias_relu", dtype, dims, starts, config=tuple(SMALL_TILE.items()))
+    config = tuple(SMALL_TILE.items())
+    return Shape(op, dtype, dims, starts, transposed=transposed, config=config)
 
 
 def families(op: str) -> list[Family]:
     """What Triton specialises on: dtype, multiples of 16, aligned pointers, its constexprs."""
-    drawers: dict[str, Callable[..., Shape]] = {
+    drawers: dict[str, dict[str, Callable[..., Shape]]] = {
         **{
             op: {
                 "multiples of 16": functools.partial(
@@ -312,16 +333,25 @@ def families(op: str) -> list[Family]:
             "odd": functools.partial(_softmax, aligned=False, looped=False),
             "looped": functools.partial(_softmax, aligned=False, looped=True),
         },
-        "matmul_bias_relu": {
-            "even K": functools.partial(_matmul, kind="32"),
-            "multiples of 16": functools.partial(_matmul, kind="16"),
-            "odd": functools.partial(_matmul, kind="odd"),
-            "misaligned": functools.partial(_matmul, kind="misaligned"),
+        **{
+            op: {
+                "even K": functools.partial(_product, op=op, kind="32"),
+                "multiples of 16": functools.partial(_product, op=op, kind="16"),
+                "odd": functools.partial(_product, op=op, kind="odd"),
+                "misaligned": functools.partial(_product, op=op, kind="misaligned"),
+            }
+            for op in PRODUCTS
         },
-    }.get(op, {"any": lambda draw, dtype: draw(common_shape(op, dtype, 1 << 14))})
+    }
+    drawers["matmul"] |= {
+        f"{layout}, {words}": functools.partial(_product, op="matmul", kind=kind, transposed=layout)
+        for layout in TRANSPOSED
+        for kind, words in (("16", "multiples of 16"), ("odd", "odd"))
+    }
+    chosen = drawers.get(op, {"any": lambda draw, dtype: draw(common_shape(op, dtype, 1 << 14))})
     return [
         Family(op, dtype, name, draw)
-        for name, draw in drawers.items()
+        for name, draw in chosen.items()
         for dtype in REGISTRY.spec(op).dtypes
     ]
 

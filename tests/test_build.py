@@ -46,7 +46,10 @@ EXPECTED_SASS = {
         ("reduce_sum", "squared_norm", "column_sum"),
         (r"LDG\.E[.\w]*\.128", r"ATOMG\.E\.INC[.\w]*\.GPU"),
     ),
-    "matmul_bias_relu": (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
+    **dict.fromkeys(
+        ("matmul", "matmul_bias_relu", "matmul_bias_gelu"),
+        (r"HMMA\.16816", r"LDSM\.", r"LDGSTS\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"),
+    ),
     "transpose": (r"LDG\.E\.128", r"STG\.E\.128", r"STS\.128", r"LDS\.128", r"PRMT"),
     "rope": (r"LDG\.E\.128", r"STG\.E\.128"),
     "layer_norm": (r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128", r"MUFU\.RSQ"),
@@ -195,9 +198,9 @@ m = torch.zeros(4, 4, dtype=torch.bfloat16)
 for call in (
     lambda: _cuda.vector_add(x=v, y=v, out=v, threads=0, vectors=0),
     lambda: _cuda.softmax(x=m, out=m, threads_per_row=0, form=0),
-    lambda: _cuda.matmul_bias_relu(
-        x=m, w=m, b=m[0], out=m, block_m=0, block_n=0, block_k=0, stages=0
-    ),
+    lambda: _cuda.matmul(x=m, w=m, out=m, block_m=0, block_n=0, stages=0, cluster=0, blocks=0),
+    lambda: _cuda.matmul_bias_relu(x=m, w=m, b=m[0], out=m, block_m=0, block_n=0, stages=0),
+    lambda: _cuda.matmul_bias_gelu(x=m, w=m, b=m[0], out=m, cluster=0, blocks=0),
     lambda: _cuda.cross_entropy(x=m, target=v, out=v, threads_per_row=0, blocks_per_sm=0),
     lambda: _cuda.cross_entropy_dlogits(
         x=m, target=v, out=m, loss=v, threads_per_row=0, form=0, blocks_per_row=0

@@ -90,6 +90,36 @@ def test_a_bias_of_either_kind_shows_whatever_the_signs():
         assert f"biased {direction}" in verdict.reason
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_that_repeat_are_one_sample_of_rounding(dtype: str, seed: int):
+    """M rows of gelu(b) of 8 values: their rounding errors do not average out."""
+    case = Case({"M": 256, "N": 8, "K": 0})
+    problem = Problem(REGISTRY.spec("matmul_bias_gelu"), case, dtype, "cpu", seed)
+    assert problem.judge(right_output(problem)).ok
+
+
+def test_the_noise_of_repeated_values_is_that_of_the_distinct_ones():
+    generator = torch.Generator().manual_seed(0)
+    few = torch.randn(8, generator=generator, dtype=torch.float64)
+    allowances = []
+    for reference in (few, few.expand(256, 8), -few.expand(256, 8)):
+        produced = reference.float()
+        comparison = Comparison(produced, reference, reference.abs(), 0.0)
+        allowances.append(comparison.biases()[0].allowed)
+    many = torch.randn(2048, generator=generator, dtype=torch.float64)
+    independent = Comparison(many.float(), many, many.abs(), 0.0).biases()[0].allowed
+    assert allowances == pytest.approx([allowances[0]] * 3)
+    assert allowances[0] > 10 * independent
+
+
+def test_a_bias_of_repeated_values_that_is_no_noise_is_refused():
+    reference = torch.linspace(1, 2, 1000, dtype=torch.float64).expand(64, 1000)
+    eps = torch.finfo(torch.float32).eps
+    produced = (reference + eps * reference).float()
+    assert "biased" in compare(produced, reference, 4 * eps * reference, 0.1).reason
+
+
 def test_the_worst_element_is_the_one_that_uses_most_of_its_allowance():
     reference = torch.tensor([1.0, 100.0], dtype=torch.float64)
     allowed = torch.tensor([0.1, 10.0], dtype=torch.float64)

@@ -239,6 +239,34 @@ def test_without_a_gpu_the_flush_is_recorded_and_kept_by_a_resume(tmp_path):
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 
 
+def test_same_ptxas_gives_triton_the_one_of_nvcc(monkeypatch):
+    pytest.importorskip("torch")
+    from harness import options
+    from harness.preflight import inspect
+
+    nvcc = inspect().nvcc
+    if nvcc is None:
+        pytest.skip("no nvcc")
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "")
+    options.share_ptxas()
+    chosen = os.environ["TRITON_PTXAS_PATH"]
+    knobs = pytest.importorskip("triton").knobs
+    assert Path(chosen).parent.parent == Path(nvcc.home)
+    assert str(knobs.nvidia.ptxas.path) == chosen
+
+
+def test_same_ptxas_without_a_compiler_is_one_line(monkeypatch):
+    from types import SimpleNamespace
+
+    from harness import options, preflight
+
+    for nvcc in (None, SimpleNamespace(path="/nowhere/bin/nvcc", home="/nowhere")):
+        monkeypatch.setattr(preflight, "inspect", lambda nvcc=nvcc: SimpleNamespace(nvcc=nvcc))
+        with pytest.raises(options.UsageError, match="leave --same-ptxas out") as refused:
+            options.share_ptxas()
+        assert "\n" not in str(refused.value)
+
+
 def test_the_resume_command_repeats_what_was_asked(monkeypatch, tmp_path):
     from harness.options import resume_command
 

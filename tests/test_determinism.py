@@ -28,8 +28,12 @@ CASES = {
         ("softmax", "rms_norm", "add_rms_norm"),
         (Case({"M": 67, "N": 1000}), Case({"M": 13, "N": 40000})),
     ),
-    "matmul_bias_relu": (
-        Case({"M": 300, "N": 520, "K": 136}),
+    **dict.fromkeys(
+        ("matmul_bias_relu", "matmul_bias_gelu"),
+        (Case({"M": 300, "N": 520, "K": 136}), Case({"M": 129, "N": 131, "K": 4099})),
+    ),
+    "matmul": (
+        Case({"M": 304, "N": 520, "K": 136}, layout="tt"),
         Case({"M": 129, "N": 131, "K": 4099}),
     ),
 }

@@ -17,6 +17,7 @@ from edge_cases import (
     DIFFERENCES,
     EDGES,
     MANY_ROWS,
+    PRODUCTS,
     REFUSALS,
     REGISTRY,
     SIDES,
@@ -119,7 +120,7 @@ def test_every_size_meets_every_op_and_names_are_distinct():
         extents = {n for e in EDGES if e.op == op for n in e.case.dims.values()}
         free = [dim for dim in spec.mutant_cases[0].dims if dim not in spec.extents]
         assert extents >= set(SIZES) or not free
-    for op in ("softmax", "matmul_bias_relu"):
+    for op in ("softmax", *PRODUCTS):
         assert any(e.case.dims["M"] == MANY_ROWS for e in EDGES if e.op == op)
 
 

@@ -359,7 +359,7 @@ def test_every_pair_of_the_repository_is_counted(registry):
             assert found.missing == ""
             assert found.device.tokens > 0 and found.host.tokens > 0 and found.device.ccn > 0
             assert not any("lizard" in problem for problem in found.problems)
-            assert found.knobs > 0 and found.configurations >= found.knobs
+            assert found.knobs > 0 and found.configurations > 1
             assert found.shared == found.shared_device + found.shared_host
     assert effort_of(registry, op, "triton").build.tokens == 0
     assert effort_of(registry, op, "cuda").build.tokens > 0
@@ -391,8 +391,9 @@ def test_a_shared_helper_is_apart_and_one_op_s_own_is_not(registry):
     found = reached(registry, "matmul_bias_relu", "cuda")
     own = {name for unit in found.device for name in unit.names}
     apart = {name for unit in found.shared_device for name in unit.names}
-    assert "mma_16x8x16" in own  # a header of its own
-    assert "async_copy_16" in apart
+    # A kernel that ops have in common is each one's own, with what only they reach.
+    assert {"BiasRelu", "matmul_mma_kernel", "TileCopy"} <= own
+    assert "shared_address" in apart
     # pack.cuh is included, and this function of it is never named
     assert "pack" not in own | apart
     glue = {name for unit in found.host for name in unit.names}

@@ -63,11 +63,13 @@ def matrix(unit: str) -> Test:
     return lambda c: c.matrix == (unit,)
 
 
-def no_tma(c: Instructions) -> bool:
-    return "tma" not in c.async_copy
+def copies_by_tma(c: Instructions) -> bool:
+    return "tma" in c.async_copy
 
 
-ADD, SOFTMAX, PRODUCT = "vector_add", "softmax", "matmul_bias_relu"
+ADD, SOFTMAX = "vector_add", "softmax"
+FUSED_PRODUCTS = ("matmul_bias_relu", "matmul_bias_gelu")
+PRODUCTS = ("matmul", *FUSED_PRODUCTS)
 FULL_SUMS = ("reduce_sum", "squared_norm")
 CLAIMS = (
     Claim(f"csrc/{ADD}.cu", "keeps 16-byte accesses on all three streams", "*", streams_16),
@@ -105,24 +107,39 @@ CLAIMS = (
     ),
     Claim(f"csrc/{SOFTMAX}.cu", "1 to 2 exp2", "*", lambda c: c.mix.get("MUFU", 0) > 0),
     Claim(
-        f"csrc/{PRODUCT}.cu",
-        "Choice: mma.sync + cp.async",
-        "*, true>",
+        "csrc/matmul.cu",
+        "wgmma fed by TMA (sm_90a)",
+        "matmul_wgmma_kernel*",
+        lambda c: matrix("wgmma")(c) and copies_by_tma(c),
+        ("90a",),
+    ),
+    Claim(
+        "csrc/matmul.cu",
+        "else mma.sync fed by cp.async",
+        "matmul_mma_kernel*, true>",
         lambda c: matrix("mma")(c) and copies_16(c),
     ),
     Claim(
-        f"csrc/{PRODUCT}.cu",
-        "w is read as [K, N] through transposing ldmatrix",
-        "*",
+        "csrc/matmul.cu",
+        "nothing is copied or transposed beforehand",
+        "matmul_mma_kernel*",
         lambda c: c.mix.get("LDSM", 0) > 0,
     ),
     Claim(
-        f"csrc/{PRODUCT}.cu",
-        "takes an element-load form of one tile",
-        "*, false>",
+        "csrc/matmul.cu",
+        "take an element-load form",
+        "matmul_mma_kernel*, false>",
         lambda c: not c.async_copy and 16 not in c.loads,
     ),
-    Claim(f"csrc/{PRODUCT}.cu", "Levers left unused there: TMA, wgmma", "*", no_tma),
+    *(
+        Claim(
+            f"csrc/{stem}.cu",
+            "matmul's two forms with another epilogue",
+            "matmul_mma_kernel*",
+            matrix("mma"),
+        )
+        for stem in FUSED_PRODUCTS
+    ),
     *(Claim(f"csrc/{stem}.cu", "bound by DRAM", f"{stem}_kernel*", loads_16) for stem in FULL_SUMS),
     Claim("csrc/reduce_sum.cu", "Levers left unused: for", "*", lambda c: not c.async_copy),
     Claim("csrc/column_sum.cu", "a thread owns one pack of columns", "*, true>", loads_16),
@@ -147,21 +164,15 @@ CLAIMS = (
         streams_16,
     ),
     Claim(f"triton_kernels/{SOFTMAX}.py", "VEC states the multiple that holds", "*", moves_16),
-    Claim(
-        f"triton_kernels/{PRODUCT}.py",
-        "travel ahead through cp.async into shared memory",
-        "*",
-        copies_16,
+    *(
+        Claim(f"triton_kernels/{stem}.py", words, "*", test, archs)
+        for stem in PRODUCTS
+        for words, test, archs in (
+            ("descriptors (TMA) and persistent programs", copies_by_tma, ("90a",)),
+            ("tl.dot becomes wgmma on sm_90", matrix("wgmma"), ("90a",)),
+            ("and on sm_80", matrix("mma"), ("80",)),
+        )
     ),
-    Claim(
-        f"triton_kernels/{PRODUCT}.py",
-        "tl.dot becomes wgmma on sm_90",
-        "*",
-        matrix("wgmma"),
-        ("90a",),
-    ),
-    Claim(f"triton_kernels/{PRODUCT}.py", "and on sm_80", "*", matrix("mma"), ("80",)),
-    Claim(f"triton_kernels/{PRODUCT}.py", "tensor descriptors (TMA)", "*", no_tma),
     Claim("csrc/rms_norm.cu", "a thread holds 16-byte packs", "*, true>", streams_16),
     *(
         Claim(f"csrc/{stem}.cu", words, f"{stem}_staged_kernel*", copies_16)

@@ -208,6 +208,16 @@ def test_names_are_readable_and_belong_to_the_longest_op():
     assert tools.op_of("add_kernel", stems) == "add"
 
 
+def test_a_kernel_that_ops_share_is_of_the_one_that_its_arguments_name():
+    stems = ("matmul", "matmul_bias_relu", "softmax")
+    shared = "matmul_mma_kernel<__nv_bfloat16, {}, MmaTile<128, 256, 64, 3, 2, 4>, false>"
+    assert tools.op_of(shared.format("BiasRelu"), stems) == "matmul_bias_relu"
+    assert tools.op_of(shared.format("NoEpilogue"), stems) == "matmul"
+    assert tools.op_of(shared.format("BiasGelu"), stems) == "matmul"  # there is no such op here
+    assert tools.kernel_owners("matmul_bias_relu", stems) == ["matmul", "matmul_bias_relu"]
+    assert tools.kernel_owners("matmul", stems) == ["matmul"]
+
+
 @pytest.mark.parametrize(
     ("arch", "cubins", "ptx_archs", "chosen", "words"),
     [

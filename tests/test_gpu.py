@@ -19,6 +19,7 @@ REGISTRY = Registry()
 SIDES = ("cuda", "triton")
 ROW_OPS = ("softmax", "rms_norm", "add_rms_norm")  # rows shared by clusters and by programs
 LAYER_NORMS = ("layer_norm", "layer_norm_backward")
+PRODUCTS = ("matmul", "matmul_bias_relu", "matmul_bias_gelu")
 CROSS_ENTROPIES = ("cross_entropy", "cross_entropy_dlogits")
 CASES = [
     pytest.param(stem, case, dtype, side, id=f"{stem}-{case.name}-{dtype}-{side}")
@@ -55,7 +56,7 @@ def test_every_tuning_candidate_is_right(stem, side):
         **dict.fromkeys(("vector_add", "axpby"), Case({"N": 70001})),
         # Strided rows; the other tests have them back to back.
         **dict.fromkeys(("swiglu", "swiglu_backward"), Case({"M": 67, "I": 1000}, layout="packed")),
-        "matmul_bias_relu": Case({"M": 300, "N": 520, "K": 136}),
+        **dict.fromkeys(PRODUCTS, Case({"M": 300, "N": 520, "K": 136})),
         # 16 MB and a tail: the candidates for long vectors.
         "reduce_sum": Case({"N": (1 << 23) + 5}),
         "squared_norm": Case({"N": (1 << 23) + 5}),

@@ -200,6 +200,19 @@ def test_rungs_run_on_the_headline_case_by_default_and_have_sources_of_their_own
     assert {file.suffix for file in shared} == {".cuh"}
 
 
+@pytest.mark.parametrize(("most_flops", "cases"), [(2**24, {"2^24"}), (2**24 - 1, set())])
+def test_a_rung_too_slow_for_large_cases_runs_on_the_others_alone(most_flops, cases):
+    class Laddered(Registry):
+        def spec(self, stem: str) -> OpSpec:
+            rungs = (Rung("naive", "one element a thread", ("f32",), most_flops),)
+            return replace(super().spec(stem), ladders={"cuda": rungs})
+
+    units = plan(Laddered(), Filters(ops=["vector_add"]), "default")
+    labels = {(unit.case.name, c.label) for unit in units for c in unit.contenders}
+    assert {case for case, label in labels if label == "cuda:naive"} == cases
+    assert ("2^28", "cuda") in labels
+
+
 def test_shared_triton_code_counts_as_source_of_those_who_import_it(tmp_path):
     specs, kernels = tmp_path / "harness" / "specs", tmp_path / "triton_kernels"
     specs.mkdir(parents=True)

@@ -19,13 +19,13 @@ HEADING = "## Every concept, and where it is"
 CONCEPTS = {
     "Eager mode: a kernel an operation": ("x @ w + b", ""),
     "DRAM traffic of a fused op": ("Bytes", "bytes"),
-    "Fused matmul, bias and relu": ("relu(", "tl.maximum("),
+    "Fused matmul, bias and relu": ("v <= 0.0f", "tl.maximum("),
     "Ahead-of-time extension": ("CUDAExtension", "nothing"),
     "Binding to Python": ("m.def(", "def matmul_bias_relu("),
     "Mark of a kernel: @triton.jit": ("__global__", "@triton.jit"),
     "Unit of programming: thread, program instance": ("threadIdx", "tl.program_id"),
     "Block-centric model": ("body.load", "stream_tile"),
-    "Grid and launch": ("<<<", "[grid]"),
+    "Grid and launch": ("<<<", "matmul_kernel[("),
     "Block index: tl.program_id": ("blockIdx", "tl.program_id"),
     "Element index: tl.arange": ("threadIdx", "tl.arange"),
     "Size of a tile: a constant of the kernel": ("template", "tl.constexpr"),
@@ -50,13 +50,13 @@ CONCEPTS = {
     "Reduction: tl.sum": ("__shfl_xor_sync", "tl.sum("),
     "Tensor core: tl.dot": ("mma_16x8x16", "tl.dot("),
     "Operands of the tensor core: ldmatrix": ("load_matrix_x4", "nothing"),
-    "Partition over SMs (author's)": ("tile_m", "pid_m"),
-    "Kernel instance on an SM": ("n_blocks", "grid ="),
+    "Partition over SMs (author's)": ("in_band", "tile_m"),
+    "Kernel instance on an SM": ("n_tiles_m", "n_tiles_m"),
     "Tile and shared memory": ("kStages", "BLOCK_M, BLOCK_N"),
     "Micro tile and warp": ("kWarpM", "num_warps"),
     "Nano tile, lane and SIMD units": ("lane", "nothing"),
     "Scheduling inside an SM": ("start_copy", "nothing"),
-    "Tile sizes and their choice (author's)": ("TileShape", "for config in"),
+    "Tile sizes and their choice (author's)": ("MmaTile", "for config in"),
     "Facts the compiler cannot see (author's)": ("__launch_bounds__", "VEC * VEC"),
 }
 
@@ -96,8 +96,9 @@ def test_what_a_side_does_not_name_is_not_in_its_trees():
 
     compilers = {"shared memory", "barrier", "inline assembly"}
     own = [f"triton_kernels/{stem}.py" for stem in ("vector_add", "_stream", "softmax")]
-    triton = named("triton", *own, "triton_kernels/matmul_bias_relu.py")
-    cuda = named("cuda", "csrc/matmul_bias_relu.cu", "csrc/common/mma.cuh", "csrc/common/merge.cuh")
+    triton = named("triton", *own, "triton_kernels/_matmul.py", "triton_kernels/_matmul_launch.py")
+    headers = ("matmul_mma", "matmul_tile", "mma", "merge")
+    cuda = named("cuda", *(f"csrc/common/{name}.cuh" for name in headers))
     assert not compilers & triton and compilers <= cuda
     wanted = {"program index", "element index", "boundary", "global access", "vector width"}
     assert wanted | {"pipelining", "matrix unit", "reduction", "threads", "mapping"} <= triton

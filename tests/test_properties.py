@@ -6,6 +6,8 @@ goes on from the last seed that passed on the machine, or from CVT_SEED_START, a
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,7 +21,9 @@ from property_cases import CONTENTS, REGISTRY, any_shape, explore, families, wro
 INTERPRETED = triton.knobs.runtime.interpret
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*")
 
-CUDA_SHAPES = 2002  # of all ops and dtypes together
+# Of all ops and dtypes together. CVT_CUDA_SHAPES asks for that many of each op and dtype instead,
+# CVT_TRITON_SHAPES for that many of each op.
+CUDA_SHAPES = 2002
 TRITON_SHAPES = 300
 FAMILIES = [family for op in REGISTRY.stems for family in families(op)]
 
@@ -148,7 +152,7 @@ def test_seeds_add_up(tmp_path, monkeypatch):
 def test_cuda_agrees_on_random_shapes(op, seed, capsys):
     dtypes = REGISTRY.spec(op).dtypes
     n_pairs = sum(len(REGISTRY.spec(other).dtypes) for other in REGISTRY.stems)
-    wanted = -(-CUDA_SHAPES // n_pairs)
+    wanted = int(os.environ.get("CVT_CUDA_SHAPES", 0)) or -(-CUDA_SHAPES // n_pairs)
     for dtype in dtypes:
         seen = distinct_shapes(any_shape(op, dtype), wanted, checker(op, "cuda", "cuda"), seed)
         assert len(seen) >= wanted
@@ -158,7 +162,8 @@ def test_cuda_agrees_on_random_shapes(op, seed, capsys):
 @pytest.mark.gpu
 @pytest.mark.parametrize("op", REGISTRY.stems)
 def test_triton_agrees_on_random_shapes(op, seed, capsys):
-    wanted = -(-TRITON_SHAPES // len(FAMILIES))
+    of_op = int(os.environ.get("CVT_TRITON_SHAPES", 0))
+    wanted = -(-of_op // len(families(op))) or -(-TRITON_SHAPES // len(FAMILIES))
     total = 0
     for family in families(op):
         seen = distinct_shapes(family.shapes, wanted, checker(op, "triton", "cuda"), seed)

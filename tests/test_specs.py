@@ -33,6 +33,9 @@ REGISTRY = Registry()
         # x 2*4 + w 4*3 + b 3 = 23 elements read, 2*3 written, 2*2*3*4 flops
         ("matmul_bias_relu", {"M": 2, "N": 3, "K": 4}, "bf16", 46, 12, 48),
         ("matmul_bias_relu", {"M": 1, "N": 1, "K": 0}, "f16", 2, 2, 0),
+        # the same without b
+        ("matmul", {"M": 2, "N": 3, "K": 4}, "bf16", 40, 12, 48),
+        ("matmul_bias_gelu", {"M": 2, "N": 3, "K": 4}, "f16", 46, 12, 48),
         # 3*5 logits, 3 targets of 8 bytes; 3 losses of 4 bytes
         ("cross_entropy", {"M": 3, "V": 5}, "f32", 84, 12, 60),
         ("cross_entropy", {"M": 10, "V": 100}, "bf16", 2080, 40, 4000),
@@ -99,6 +102,10 @@ def test_reference_by_hand():
         "b": torch.tensor([0.5, 0.5]),
     }
     assert matmul.reference(t).tolist() == [[11.5, 0.0]]
+    assert REGISTRY.spec("matmul").reference(t).tolist() == [[11.0, -1.0]]
+    gelu = REGISTRY.spec("matmul_bias_gelu").reference(t)[0]
+    wanted = torch.nn.functional.gelu(torch.tensor([11.5, -0.5]).double(), approximate="tanh")
+    torch.testing.assert_close(gelu, wanted, rtol=1e-12, atol=0)
     # mean 2, variance 1
     t = {"x": torch.tensor([[1.0, 3.0]]), "w": torch.tensor([2.0, 3.0]), "b": torch.ones(2)}
     norm = REGISTRY.spec("layer_norm").reference(t)

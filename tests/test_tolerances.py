@@ -164,7 +164,7 @@ def test_a_policy_of_either_kind_is_judged_as_stated():
     assert "NaN where the reference" in problem.judge(nan_dropped).reason
 
 
-@pytest.mark.parametrize("stem", ["softmax", "matmul_bias_relu"])
+@pytest.mark.parametrize("stem", ["softmax", "matmul", "matmul_bias_relu", "matmul_bias_gelu"])
 def test_nan_replaced_by_zero_fails(stem: str):
     spec = REGISTRY.spec(stem)
     case = next(case for case in spec.test_cases if case.layout == "special")

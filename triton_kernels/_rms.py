@@ -82,8 +82,8 @@ def refuse_overlap(op: str, out: str, name: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A form and its meta-parameters: shared rows where `resident`, the looped form where `block`
-    is less than a row, else one read."""
+    """A form and its meta-parameters: programs that stay where `resident`, the looped form where
+    `block` is less than a row, else one read."""
 
     block: int
     resident: int
@@ -104,13 +104,15 @@ def plan(
     resident: int | None,
     num_warps: int | None,
     one_read_bytes: int = MAX_ONE_READ_BYTES,
-    part_warps: int = 8,
+    thread_bytes: int | None = None,
+    alone_stays: bool = False,
 ) -> Plan:
     """The configuration of a launch, what the caller left open filled in.
 
     Inputs and outputs have rows; x is the first. A row of up to `one_read_bytes` has one program;
-    a wider one is shared by programs of `part_warps` warps: `parts` are the columns of a program's
-    part and the programs on a multiprocessor, by bytes an element.
+    a wider one is shared: `parts` are the columns of a program's part and the programs on a
+    multiprocessor, by bytes an element. These have 8 warps, or a thread for each `thread_bytes`.
+    `alone_stays`: programs that stay may have a row each, and then wait for nobody.
     """
     x = inputs[0]
     n_rows, n_cols = x.shape
@@ -127,8 +129,10 @@ def plan(
             resident = resident or fitting
         else:
             block = PIECE_BYTES // item
-    if resident and can_wait(x):
-        num_warps = num_warps or part_warps
+    if resident and (can_wait(x) or (alone_stays and block >= n_cols)):
+        if thread_bytes:
+            num_warps = num_warps or max(1, min(32, block * item // (32 * thread_bytes)))
+        num_warps = num_warps or 8
         # Of a column: its sum and weight in float32; the next rows are in shared memory.
         held = 2 * block / (32 * num_warps)
         holds_w = registers(num_warps, resident) >= 1.25 * held + 12

@@ -141,6 +141,14 @@ void check_contiguous(const char* op, const Arg& a) {
   }
 }
 
+bool is_transposed(const char* op, const Arg& a) {
+  if (a.tensor.is_contiguous()) return false;
+  if (a.tensor.t().is_contiguous()) return true;
+  throw py::value_error(
+      start(op, a.name) + "is neither row-major nor the transpose of a row-major matrix (strides " +
+      strides_text(a.tensor) + "), wanted one of these; pass " + a.name + ".contiguous()");
+}
+
 void check_adjacent(const char* op, const Arg& a) {
   if (a.tensor.numel() > 1 && a.tensor.stride(0) != 1) {
     throw py::value_error(start(op, a.name) + "has stride " + to_string(a.tensor.stride(0)) +

@@ -53,6 +53,8 @@ void check_one_a_row(const char* op, const Arg& a, const Arg& x);
 // ---- strides -----------------------------------------------------------------------------------
 
 void check_contiguous(const char* op, const Arg& a);
+// Whether a matrix is the transposed view of a contiguous one; refused where it is neither.
+bool is_transposed(const char* op, const Arg& a);
 // For a vector.
 void check_adjacent(const char* op, const Arg& a);
 // For a matrix: columns are adjacent, rows may be strided but do not overlap.

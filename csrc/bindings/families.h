@@ -11,6 +11,7 @@ void bind_cross_entropy(pybind11::module_& m);
 void bind_movement(pybind11::module_& m);
 void bind_norms(pybind11::module_& m);
 void bind_product(pybind11::module_& m);
+void bind_product_ladder(pybind11::module_& m);
 void bind_quant(pybind11::module_& m);
 // Rows in, rows of the same shape out, without parameters.
 void bind_rows(pybind11::module_& m);

@@ -55,6 +55,25 @@ cudaError_t allow_shared_memory(int bytes) {
   return error;
 }
 
+// Whether kKernel, whose body is compiled for some architectures alone and has static shared
+// memory, has that body on the current device. A question that failed is asked again.
+template <auto* kKernel>
+bool has_code() {
+  static std::atomic<int> known[kMaxDevices];  // 0 unknown, 1 no, 2 yes
+  int device = 0;
+  cudaFuncAttributes attributes = {};
+  if (cudaGetDevice(&device) == cudaSuccess && device < kMaxDevices && known[device].load() != 0) {
+    return known[device].load() == 2;
+  }
+  if (cudaFuncGetAttributes(&attributes, kKernel) != cudaSuccess) {
+    cudaGetLastError();  // the answer is no for now; do not leave the error behind
+    return false;
+  }
+  const bool has = attributes.sharedSizeBytes > 0;
+  if (device < kMaxDevices) known[device].store(has ? 2 : 1);
+  return has;
+}
+
 // Blocks of kKernel that the current device can hold at a time; asked for once a device, so a
 // kernel has one block size and one amount of shared memory, which allow_shared_memory has allowed.
 template <auto* kKernel>

@@ -4,7 +4,8 @@ Everything in the op's own file belongs to it. From there, and from its binding,
 through the local includes and imports: a unit of another file belongs to the op when something
 that belongs to it uses the unit's name. By name, so all overloads and specialisations of a function
 that is used count, and a function of a header that the op never names does not. What more than one
-op reaches is shared.
+op reaches is shared; but a kernel that ops have in common is each one's own, with what only they
+reach.
 """
 
 from __future__ import annotations
@@ -86,10 +87,18 @@ def _closures(
                 found[op, side, rung] = closure
                 for unit in closure.units:
                     users.setdefault(unit, set()).add(op)
+    apart = {unit for unit, ops in users.items() if len(ops) > 1}
+    apart -= {
+        u for u in apart for kernel in apart if _is_kernel(kernel) and users[u] <= users[kernel]
+    }
     return {
-        key: closure if isinstance(closure, str) else closure.split(users)
+        key: closure if isinstance(closure, str) else closure.split(apart)
         for key, closure in found.items()
     }
+
+
+def _is_kernel(unit: Unit) -> bool:
+    return unit.scope == "device" and any(name.endswith("_kernel") for name in unit.names)
 
 
 class _Closure:
@@ -112,11 +121,11 @@ class _Closure:
         if side == "cuda":
             self._follow(self._binding(f"{op}_{rung}" if rung else op))
 
-    def split(self, users: dict[Unit, set[str]]) -> Reached:
+    def split(self, apart: set[Unit]) -> Reached:
         parts: dict[tuple[bool, bool], list[Unit]] = {}
         for unit, by_device in self.units.items():
             device = unit.scope == "device" or (unit.scope == "" and by_device)
-            shared = unit.file != self._own and len(users[unit]) > 1
+            shared = unit.file != self._own and unit in apart
             parts.setdefault((shared, device), []).append(unit)
 
         def part(shared: bool, device: bool) -> tuple[Unit, ...]:

@@ -6,6 +6,7 @@ A failure here costs the row these columns and nothing else.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -80,13 +81,20 @@ def columns(launches: Sequence[Launch]) -> dict[str, Any]:
     ]
     registers = [launch.registers for launch in launches if launch.registers is not None]
     no_local = all(launch.local_bytes == 0 for launch in launches)
-    forms = dict.fromkeys(str(k.options["form"]) for k in launches if "form" in k.options)
+    forms = dict.fromkeys(form for launch in launches if (form := _form(launch)))
     return ({"form": "+".join(forms)} if forms else {}) | {
         "kernel_symbol": ",".join(dict.fromkeys(launch.symbol for launch in launches)),
         "registers": max(registers, default=None),
         "spill_bytes": 0 if no_local else None,
         "shared_bytes": max(shared),
     }
+
+
+def _form(launch: Launch) -> str:
+    """The matrix unit's code path: what Triton's PTX says, or the name of a kernel of ours."""
+    named = re.search(r"_(wgmma|mma)_kernel", launch.symbol)
+    in_name = {"wgmma": "wgmma", "mma": "mma.sync"}[named[1]] if named else ""
+    return str(launch.options.get("form", in_name))
 
 
 def as_events(launches: Sequence[Launch]) -> list[dict[str, Any]]:

@@ -132,8 +132,23 @@ def short_name(symbol: str) -> str:
 def op_of(name: str, stems: Sequence[str]) -> str:
     """The op whose kernel this is: `<stem>_kernel`, or `<stem>_<form>_kernel`; "" for none.
 
-    The longest stem wins, so that one that begins another does not take its kernels.
+    The longest stem wins, so that one that begins another does not take its kernels. Ops of one
+    family may share a kernel, which then has what tells them apart as a template argument:
+    `matmul_mma_kernel<__nv_bfloat16, BiasRelu>` is of `matmul_bias_relu`, where there is such an
+    op.
     """
     plain = name.split("<")[0].split("::")[-1]
     fitting = [s for s in stems if re.fullmatch(rf"{re.escape(s)}_(?:\w+_)?kernel", plain)]
-    return max(fitting, key=len, default="")
+    return sharer(max(fitting, key=len, default=""), name, stems)
+
+
+def sharer(stem: str, name: str, stems: Sequence[str]) -> str:
+    """`stem`, or the op beside it that a template argument in the kernel's readable name names."""
+    words = re.findall(r"\b[A-Z]\w*", name)
+    snakes = [re.sub(r"(?<!^)(?=[A-Z])", "_", word).lower() for word in words]
+    return next((f"{stem}_{s}" for s in snakes if f"{stem}_{s}" in stems), stem)
+
+
+def kernel_owners(stem: str, stems: Sequence[str]) -> list[str]:
+    """The stems that a kernel of this op may begin with: its own and those it may share with."""
+    return [s for s in stems if s == stem or stem.startswith(f"{s}_")]

@@ -68,7 +68,14 @@ def _low_precision(tensors: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     return rms.careless(h, tensors["w"]), h
 
 
-# Not Liger's: it rounds x + r before it takes the norm, which one float32 kernel need not do.
+# It rounds x + r before it takes the norm, as torch does.
+def _liger(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction
+
+    apply = LigerFusedAddRMSNormFunction.apply
+    return apply(x, r, w, rms.EPS, 0.0, "gemma", False)  # type: ignore[no-any-return]
+
+
 def _quack(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     from quack.rmsnorm import rmsnorm
 
@@ -125,7 +132,8 @@ SPEC = OpSpec(
     drift=lambda case: rms.root_error(case.dims["N"]),
     reduced_dim="N",
     eager=eager,
-    peers={"quack": _quack},
+    peers={"liger": _liger, "quack": _quack},
+    unfused_peers=("liger",),
     low_precision=_low_precision,
     absent={"library": "torch has no call that adds a residual and normalises; eager is two"},
     special_values=SpecialValues(

@@ -65,6 +65,13 @@ def _eager(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.T
     return _subtract_onehot(log_p.exp(), target).to(x.dtype), loss
 
 
+def _quack(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    from quack.cross_entropy import cross_entropy_fwd
+
+    loss, gradient = cross_entropy_fwd(x, target, return_dx=True)
+    return gradient, loss
+
+
 def _low_precision(tensors: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """exp and a running sum kept in the logits' dtype."""
     x = tensors["x"]
@@ -183,6 +190,8 @@ SPEC = OpSpec(
         ),
     ),
     eager=_eager,
+    # Not Liger's: its gradient overwrites the logits.
+    peers={"quack": _quack},
     low_precision=_low_precision,
     absent={"library": "torch has no fused call that returns gradient and loss together"},
     special_values=SpecialValues(

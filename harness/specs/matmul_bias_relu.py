@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.spec import (
-    ITEMSIZE,
-    Case,
-    Config,
-    OpSpec,
-    SpecialValues,
-    Tensors,
-    Tolerance,
-    random_tensor,
-)
+from harness.spec import Case, OpSpec, SpecialValues, Tensors
+from harness.specs import _matmul as shared
 
 if TYPE_CHECKING:
     import torch
@@ -35,76 +27,25 @@ BENCH_CASES = tuple(
     _bench_case(mn, k) for mn in (2048, 4096, 8192) for k in (256, 512, 1024, 2048, 4096, 8192)
 )
 
-# K = 0 leaves relu(b); extents around and off the tile and off the 16-byte vector, on each
-# side alone and on all three; a long K shows a careless accumulator. special: rows of x with NaN,
-# infinities, zeros and subnormal numbers.
-_TEST_SHAPES = (
-    (0, 16, 16),
-    (16, 0, 16),
-    (5, 7, 0),
-    (1, 1, 1),
-    (16, 16, 16),
-    (128, 128, 64),
-    (127, 128, 64),
-    (128, 129, 64),
-    (128, 128, 65),
-    (33, 31, 127),
-    (257, 264, 72),
-    (64, 64, 4096),
-    (300, 1000, 520),
-)
 TEST_CASES = (
-    *(Case({"M": m, "N": n, "K": k}) for m, n, k in _TEST_SHAPES),
-    Case({"M": 33, "N": 40, "K": 48}, layout="special"),
+    *(Case({"M": m, "N": n, "K": k}) for m, n, k in shared.TEST_SHAPES),
+    shared.SPECIAL_CASE,
 )
-
-
-def make_inputs(case: Case, dtype: str, device: str, seed: int) -> Tensors:
-    m, n, k = case.dims["M"], case.dims["N"], case.dims["K"]
-    x = random_tensor((m, k), dtype, device, seed)
-    # 1/sqrt(K) keeps the product's variance at one, so that relu and b both matter.
-    w = random_tensor((k, n), dtype, device, seed + 1, scale=max(k, 1) ** -0.5)
-    b = random_tensor((n,), dtype, device, seed + 2)
-    if case.layout == "special":
-        _plant_special_values(x, b)
-    return {"x": x, "w": w, "b": b}
-
-
-def _plant_special_values(x: torch.Tensor, b: torch.Tensor) -> None:
-    import torch
-
-    inf, tiny = float("inf"), torch.finfo(x.dtype).smallest_normal / 4
-    x[0, 3] = float("nan")
-    x[1, 0] = inf
-    x[2, -1] = -inf
-    x[3, 1], x[3, 2] = inf, -inf
-    x[4] = -0.0
-    x[5] = tiny
-    b[0], b[1], b[2] = -0.0, 0.0, tiny
 
 
 def reference(tensors: Tensors) -> torch.Tensor:
-    return (tensors["x"].double() @ tensors["w"].double() + tensors["b"].double()).relu()
+    return (shared.product(tensors) + tensors["b"].double()).relu()
 
 
 def accumulation(tensors: Tensors, reference: torch.Tensor) -> torch.Tensor:
-    """float32 magnitude: the size of the running sum, times the growth of its roundings.
-
-    The sum of K terms of random signs is about the root of their summed squares on its way, and
-    what it becomes where that is more. Tensor cores truncate it, by an ulp at most, once every 16
-    terms: K / 16 of one sign. Arithmetic that rounds each of K products to nearest stays under
-    sqrt(K). 4 covers the alignment of the 16 products, the bias and the epilogue.
-    """
-    x, w = tensors["x"].double(), tensors["w"].double()
-    k = x.shape[1]
-    running = (x.square() @ w.square()).sqrt() + tensors["b"].double().abs() + reference
-    growth: float = 4.0 + k**0.5 + k / 16
-    return running * growth
+    """The size of the running sum, or of what it becomes, times how often it is rounded."""
+    running = shared.running_sum(tensors) + tensors["b"].double().abs() + reference
+    return running * shared.growth(tensors)
 
 
 def unfused_rounding(tensors: Tensors) -> torch.Tensor:
     """torch rounds x @ w and x @ w + b to the output's dtype before the next kernel."""
-    product = tensors["x"].double() @ tensors["w"].double()
+    product = shared.product(tensors)
     return product.abs() + (product + tensors["b"].double()).abs()
 
 
@@ -120,59 +61,8 @@ def library(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, out: torch.Tensor
 
 
 def _low_precision(tensors: Tensors) -> torch.Tensor:
-    """Sixteen partial products summed in the output's dtype."""
     x, w, b = tensors["x"], tensors["w"], tensors["b"]
-    total = b.expand(x.shape[0], w.shape[1]).clone()
-    for k in range(0, x.shape[1], 16):
-        total += (x[:, k : k + 16].float() @ w[k : k + 16].float()).to(x.dtype)
-    return total.relu()
-
-
-def _cuda_configs(case: Case, dtype: str) -> list[Config]:
-    """The tiles that csrc/matmul_bias_relu.cu is compiled for."""
-    return [
-        {"block_m": block_m, "block_n": block_n, "block_k": block_k, "stages": stages}
-        for block_m, block_n, block_k, stages in (
-            (128, 256, 64, 3),
-            (128, 256, 64, 4),
-            (128, 256, 32, 4),
-            (256, 128, 64, 3),
-            (256, 128, 32, 4),
-            (128, 128, 64, 3),
-            (128, 128, 32, 4),
-            (128, 128, 32, 5),
-            (64, 128, 64, 4),
-            (64, 64, 64, 4),
-        )
-    ]
-
-
-def _triton_configs(case: Case, dtype: str) -> list[Config]:
-    """Tiles whose stages fit the 227 KB of shared memory a Hopper block may use."""
-    return [
-        {
-            "BLOCK_M": block_m,
-            "BLOCK_N": block_n,
-            "BLOCK_K": block_k,
-            "GROUP_M": group_m,
-            "num_warps": warps,
-            "num_stages": stages,
-        }
-        for block_m, block_n, block_k, warps, stages in (
-            (128, 256, 64, 8, 3),
-            (128, 256, 64, 8, 4),
-            (256, 128, 64, 8, 3),
-            (256, 128, 64, 8, 4),
-            (128, 256, 128, 8, 2),
-            (128, 128, 128, 8, 3),
-            (128, 128, 64, 4, 3),
-            (128, 128, 64, 4, 4),
-            (128, 128, 64, 8, 4),
-            (64, 256, 64, 4, 4),
-            (128, 64, 64, 4, 4),
-        )
-        for group_m in ((8, 16) if block_m * block_n == 32768 else (8,))
-    ]
+    return shared.low_precision_sum(tensors, b.expand(x.shape[0], w.shape[1]).clone()).relu()
 
 
 SPEC = OpSpec(
@@ -184,32 +74,15 @@ SPEC = OpSpec(
     full_dtypes=("f16",),
     bench_cases=BENCH_CASES,
     test_cases=TEST_CASES,
-    make_inputs=make_inputs,
-    output_shape=lambda case: (case.dims["M"], case.dims["N"]),
+    make_inputs=shared.make_inputs_with_bias,
+    output_shape=shared.output_shape,
     reference=reference,
     accumulation=accumulation,
-    bytes_read=lambda case, dtype: (
-        (case.dims["M"] * case.dims["K"] + case.dims["K"] * case.dims["N"] + case.dims["N"])
-        * ITEMSIZE[dtype]
-    ),
-    bytes_written=lambda case, dtype: case.dims["M"] * case.dims["N"] * ITEMSIZE[dtype],
-    flops=lambda case: 2 * case.dims["M"] * case.dims["N"] * case.dims["K"],
-    tolerances={
-        "bf16": Tolerance(
-            0.5,
-            0.02,
-            "0.5: float32 accumulation and epilogue, rounded to bf16 once, to nearest. 0.02: that "
-            "has no bias; truncation shows about 0.35",
-        ),
-        "f16": Tolerance(
-            0.5,
-            0.02,
-            "0.5: float32 accumulation and epilogue, rounded to f16 once, to nearest. 0.02: that "
-            "has no bias; truncation shows about 0.35",
-        ),
-    },
-    # Tensor cores truncate the running sum towards zero, by half an ulp in the mean.
-    drift=lambda case: case.dims["K"] / 32,
+    bytes_read=shared.bytes_read_with_bias,
+    bytes_written=shared.bytes_written,
+    flops=shared.flops,
+    tolerances={dtype: shared.rounded_once(dtype) for dtype in ("bf16", "f16")},
+    drift=shared.drift,
     reduced_dim="K",
     eager=eager,
     library=library,
@@ -222,18 +95,11 @@ SPEC = OpSpec(
         signed_zeros="any",
         subnormals="flushed",
     ),
-    # tiles and a long sum; smaller than a tile; odd on every side
-    mutant_cases=(
-        Case({"M": 96, "N": 104, "K": 1024}),
-        Case({"M": 5, "N": 7, "K": 3}),
-        Case({"M": 33, "N": 31, "K": 127}),
-    ),
-    omitted_mutants={
-        "low_precision@5x7x3": "three terms are one partial product: there is nothing to sum",
-    },
+    mutant_cases=shared.MUTANT_CASES,
+    omitted_mutants=shared.OMITTED_MUTANTS,
     compute_bound=True,
     math_mode="fp32_accumulate",
-    distribution="x,b normal(0,1); w normal(0,1/K)",
-    tuning={"cuda": _cuda_configs, "triton": _triton_configs},
+    distribution=shared.DISTRIBUTION,
+    tuning=shared.TUNING,
     sweep_dim="K",
 )

@@ -29,22 +29,13 @@ TRITON_REFUSALS = (
         for op, n in (("rms_norm", 1), ("add_rms_norm", 2))
         for shapes in [(*[(rows, cols)] * n, (cols,), *[(rows, cols)] * n)]
     ),
-    Refusal(
-        "matmul_bias_relu",
-        "2^24 columns",
-        _huge((1, 1), (1, _NK), (_NK,), (1, _NK)),
-        "matmul_bias_relu: N is 16777216",
-    ),
-    Refusal(
-        "matmul_bias_relu",
-        "2^24 terms",
-        _huge((1, _NK), (_NK, 1), (1,), (1, 1)),
-        "matmul_bias_relu: K is 16777216",
-    ),
-    Refusal(
-        "matmul_bias_relu",
-        "2^30 rows",
-        _huge((_ROWS, 1), (1, 1), (1,), (_ROWS, 1)),
-        "matmul_bias_relu: M is 1073741824",
+    *(
+        Refusal(op, call, _huge((m, k), (k, n), *[(n,)] * n_biases, (m, n)), f"{op}: {words}")
+        for op, n_biases in (("matmul", 0), ("matmul_bias_relu", 1), ("matmul_bias_gelu", 1))
+        for call, m, n, k, words in (
+            ("2^24 columns", 1, _NK, 1, "N is 16777216"),
+            ("2^24 terms", 1, 1, _NK, "K is 16777216"),
+            ("2^30 rows", _ROWS, 1, 1, "M is 1073741824"),
+        )
     ),
 )
