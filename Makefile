@@ -38,7 +38,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --require-virtualenv
 EXT_SOURCES := setup.py $(wildcard csrc/* csrc/*/* csrc/*/*/*)
 README_RUN := $(firstword $(RUN) $(wildcard results/*/reference))
 
-.PHONY: help bench test test-gpu check sanitize explain effort compare plots report readme tune doctor lint build ext clean
+.PHONY: needs-run needs-base help bench test test-gpu check sanitize explain effort compare plots report readme tune doctor lint build ext clean
 
 help: ## list the targets
 	@printf 'usage: make TARGET [PYTHON=python3]   (with PYTHON: that interpreter as it is, offline)\n\n'
@@ -65,16 +65,23 @@ explain: $(RUN_DEPS) ext ## show what the compilers made of both sides, no GPU n
 effort: $(READ_DEPS) ## count what both sides cost to write: ARGS='softmax'
 	$(PY) -m harness effort $(ARGS)
 
-compare: $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=results/...
+# What a command reads is looked for first: nothing is installed for a run that is not there.
+needs-run:
+	@test -n '$(RUN)' || { echo 'usage: make $(MAKECMDGOALS) RUN=results/...' >&2; exit 2; }
+	@test -e '$(RUN)' || { echo "RUN=$(RUN) does not exist; want a run's folder, such as results/<gpu>/<time>" >&2; exit 2; }
+
+needs-base:
 	@test -n '$(BASE)$(findstring --base,$(ARGS))' || { echo 'usage: make compare BASE=results/... NEW=results/...' >&2; exit 2; }
+	@for run in $(if $(BASE),'$(BASE)') $(if $(NEW),'$(NEW)'); do test -e "$$run" || \
+	  { echo "$$run does not exist; want a run's folder, such as results/<gpu>/<time>" >&2; exit 2; }; done
+
+compare: needs-base $(READ_DEPS) ## judge a run against another: BASE=results/... NEW=results/...
 	$(PY) -m harness compare $(if $(BASE),'$(BASE)') $(if $(NEW),'$(NEW)') $(ARGS)
 
-plots: $(READ_DEPS) ## draw the plots of a run again: RUN=results/...
-	@test -n '$(RUN)' || { echo 'usage: make plots RUN=results/...' >&2; exit 2; }
+plots: needs-run $(READ_DEPS) ## draw the plots of a run again: RUN=results/...
 	$(PY) -m harness plot '$(RUN)' $(ARGS)
 
-report: $(READ_DEPS) ## write a run's report, one HTML page: RUN=results/... [BASE=results/...]
-	@test -n '$(RUN)' || { echo 'usage: make report RUN=results/... [BASE=results/...]' >&2; exit 2; }
+report: needs-run $(READ_DEPS) ## write a run's report, one HTML page: RUN=results/... [BASE=results/...]
 	$(PY) -m harness report '$(RUN)' $(if $(BASE),--base '$(BASE)') $(ARGS)
 
 readme: $(READ_DEPS) ## write the README's results table from a run (the committed reference, or RUN=)

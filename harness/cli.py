@@ -283,7 +283,10 @@ def _add_sanitize(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_effort(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ops", nargs="*", metavar="OP", help="an op's stem (default all)")
+    parser.add_argument(
+        "ops", nargs="*", action="extend", metavar="OP", help="an op's stem (default all)"
+    )
+    parser.add_argument("--op", action="append", dest="ops", help="the same, as bench spells it")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the counts; - is stdout")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
     parser.add_argument(

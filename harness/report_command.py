@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def report(options: argparse.Namespace) -> int:
     missing = _missing()
     if missing:
         raise ReportError(f"no report: {missing}")
+    from .explain.fact_file import FACTS_NAME
+    from .explain.timed import facts_of
     from .report import REPORT_NAME, write_report
     from .results import read_run
 
@@ -30,11 +33,26 @@ def report(options: argparse.Namespace) -> int:
     if out.is_dir():
         out = out / REPORT_NAME
     base = None if options.base is None else read_run(options.base)
+    _refuse_unwritable(out)
     if not run.complete:
         print(f"warning: {run.path} is not a finished run; what it holds is shown", file=sys.stderr)
+    if (run.path / FACTS_NAME).exists() and (problem := facts_of(run).problem):
+        print(f"warning: {run.path}: {problem}; the page goes without it", file=sys.stderr)
     path = write_report(run, out, base)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
+
+
+def _refuse_unwritable(out: Path) -> None:
+    """Find out before the page is made, which takes seconds, that it could not be written."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise ReportError(
+            f"cannot write {out}: {error.strerror or error}; choose another --out"
+        ) from error
 
 
 def report_after(run_dir: Path, out: Path | None = None, figures: Sequence[Path] = ()) -> None:

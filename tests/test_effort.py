@@ -411,6 +411,13 @@ def test_a_rung_is_counted_by_its_own_file(registry):
 # --- the command ---------------------------------------------------------------------------------
 
 
+def test_an_op_may_be_named_as_bench_names_it(capsys):
+    for call in (["vector_add", "axpby"], ["vector_add", "--op", "axpby"]):
+        assert cli.main(["effort", *call, "--csv", "-"]) == 0
+        found = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert {row["op"] for row in found} == {"vector_add", "axpby"}
+
+
 def test_csv_and_json_hold_the_versions_and_every_scope(capsys):
     assert cli.main(["effort", "vector_add", "--csv", "-"]) == 0
     found = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

@@ -267,7 +267,7 @@ def test_every_option_is_among_those_that_are_tried_here() -> None:
     parser = argparse.ArgumentParser()
     options.add_explain(parser)
     names = {action.option_strings[-1] for action in parser._actions if action.option_strings}
-    assert names - {"--help"} == (OTHERS.keys() - {"OP"}) | {"--run", "--diff", "--ncu"}
+    assert names - {"--help"} == (OTHERS.keys() - {"OP"}) | {"--op", "--run", "--diff", "--ncu"}
 
 
 @pytest.mark.parametrize("other", OTHERS)

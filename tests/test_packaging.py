@@ -177,9 +177,20 @@ def test_target_without_its_argument_says_how_it_is_called(target, fake_make):
     assert f"make {target} " in done.stderr
 
 
+@pytest.mark.parametrize(
+    "call", [("report", "RUN=none"), ("plots", "RUN=none"), ("compare", "BASE=none", "NEW=none")]
+)
+def test_nothing_is_installed_for_a_run_that_is_not_there(call, tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    done = run("make", *call, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "none does not exist; want a run's folder" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
 def test_every_target_is_phony_documented_and_listed_by_help():
     phony = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())
-    assert phony - {"ext"} == TARGETS
+    assert phony - {"ext", "needs-run", "needs-base"} == TARGETS
     listed = run("make").stdout
     assert all(re.search(rf"^  {target} ", listed, re.MULTILINE) for target in TARGETS)
 

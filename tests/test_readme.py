@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fixtures import synthetic_run as synthetic
 
+from harness import readme
 from harness.readme import BEGIN, END, MAX_ROWS, check_readme, results_table, update_readme
 from harness.results import ResultsError
 
@@ -15,10 +16,13 @@ def cells(line: str) -> list[str]:
     return [part.strip() for part in line.strip("|").split("|")]
 
 
-def test_the_table_shows_the_largest_cases_of_each_op(tmp_path: Path) -> None:
+def test_the_table_shows_the_largest_cases_of_each_op(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readme, "MAX_ROWS", 21)  # one less than the synthetic run has
     table = results_table(synthetic.write(tmp_path, synthetic.rows())).splitlines()
     body = [cells(line) for line in table[2:-2]]
-    assert len(body) == MAX_ROWS
+    assert len(body) == 21
     assert [row[1] for row in body if row[0] == "`scale`"] == [
         "67108864",
         "16777216",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fixtures import synthetic_run as synthetic
 
-from harness import cli, report_command, report_ops
+from harness import cli, report, report_command, report_ops
 from harness.compare import ComparisonRefused, compare_sides
 from harness.machine import source_hash
 from harness.plots import plot_run
@@ -241,6 +241,27 @@ def test_the_command_writes_whole_files_and_says_one_line(
     assert cli.main(["report", str(run.path), "--base", str(tmp_path / "none")]) == 2
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 3 and all(line.startswith("error: ") for line in errors)
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = synthetic.write(tmp_path / "run", small())
+    monkeypatch.setattr(report, "render", lambda *_: pytest.fail("the page was made"))
+    assert cli.main(["report", str(run.path), "--out", str(run.path / "meta.json" / "x")]) == 2
+    assert "choose another --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "warned"), [("{", True), (None, False)])
+def test_damaged_facts_cost_the_command_a_warning(
+    text: str | None, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = synthetic.write(tmp_path / "run", small())
+    if text is not None:
+        (run.path / "facts.json").write_text(text)
+    assert cli.main(["report", str(run.path)]) == 0
+    said = capsys.readouterr().err
+    assert (said.startswith("warning: ") and "facts.json cannot be read" in said) is warned
 
 
 def test_what_is_not_installed_costs_bench_a_line(

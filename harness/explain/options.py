@@ -24,7 +24,10 @@ _TAKES = {
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ops", nargs="*", metavar="OP", help="an op's stem (default all)")
+    parser.add_argument(
+        "ops", nargs="*", action="extend", metavar="OP", help="an op's stem (default all)"
+    )
+    parser.add_argument("--op", action="append", dest="ops", help="the same, as bench spells it")
     parser.add_argument(
         "--arch",
         type=arch,
