@@ -42,7 +42,9 @@ def tradeoff_figure(run: Run, card: str, effort_of: EffortOf | None = None) -> F
     panel = max(_PANEL, (len(found.arrows) + 1) * _PITCH)
     note = _note(found)
     foot = plot_style.foot(note, _WIDTH) + _BELOW
-    ladders = _LADDERS + _BETWEEN if found.paths else 0.0
+    n_rungs = sum(len(path.points) for path in found.paths)
+    ladder = max(_LADDERS, (n_rungs + 1) * _PITCH)
+    ladders = ladder + _BETWEEN if found.paths else 0.0
     total = plot_style.HEAD + plot_style.KEY + 2 * panel + _BETWEEN + ladders + foot
     figure = plot_style.new_figure(_WIDTH, total)
     bottom = foot + ladders
@@ -53,7 +55,7 @@ def tradeoff_figure(run: Run, card: str, effort_of: EffortOf | None = None) -> F
         _draw_arrows(axes, found.arrows, kind)
         plot_style.label_ends(axes, _labels(found, kind), room)
     if found.paths:
-        _ladder_panels(figure, found.paths, foot)
+        _ladder_panels(figure, found.paths, foot, ladder)
     sub = f"{card}   ·   an arrow an op, from CUDA to Triton, at its largest case"
     plot_style.header(figure, "What the roof costs: share of the roof over code to write", sub)
     plot_style.key(figure, _key(figure.axes[0], bool(found.paths)))
@@ -100,7 +102,7 @@ def _draw_arrows(axes: Axes, arrows: Sequence[Arrow], kind: str) -> None:
             axes.plot([place[0]], [place[1]], **marks)
 
 
-def _ladder_panels(figure: Figure, paths: Sequence[Path], foot: float) -> None:
+def _ladder_panels(figure: Figure, paths: Sequence[Path], foot: float, height: float) -> None:
     """Draw the ladders apart, side by side over both amounts: their lowest rungs lie far down."""
     labels = {kind: _rungs(paths, kind) for kind in ("concepts", "tokens")}
     room = min(_room(labels["concepts"]), 2.2)
@@ -108,7 +110,7 @@ def _ladder_panels(figure: Figure, paths: Sequence[Path], foot: float) -> None:
     points = [point for path in paths for point in path.points]
     for column, kind in enumerate(labels):
         left = _LEFT + half * column
-        axes = plot_style.add_axes(figure, left, foot, half - _LEFT - room, _LADDERS)
+        axes = plot_style.add_axes(figure, left, foot, half - _LEFT - room, height)
         _axes(axes, points, kind)
         for i, path in enumerate(paths):
             xs = [_amount(point, kind) for point in path.points]

@@ -82,6 +82,7 @@ def source_uses(
 
 def reached_uses(units: Sequence[Unit], op: str, side: str, kernels: Sequence[str]) -> SourceUses:
     """What the kernels reach of the units, and where the op's launcher launches them."""
+    kernels = [_function(units, op, kernel) for kernel in kernels]
     device = _reached(units, kernels)
     if not device:
         return SourceUses(problem=f"no function {' or '.join(kernels)} is in the source")
@@ -98,6 +99,17 @@ def reached_uses(units: Sequence[Unit], op: str, side: str, kernels: Sequence[st
     alone = bool(named) and len(named) == len(closer)
     stages = [use for use in near if use.concept == STAGES] if alone else []
     return SourceUses(tuple(found), (*(named or closer or launches), *stages))
+
+
+def _function(units: Sequence[Unit], op: str, kernel: str) -> str:
+    """The function behind a kernel's symbol. One that serves several ops is compiled under the name
+    of each: matmul_bias_relu_kernel may be what matmul_kernel became."""
+    defined = {name for unit in units for name in unit.defines}
+    rest = kernel.removeprefix(op)
+    if kernel in defined or rest == kernel:
+        return kernel
+    shared = (n for n in defined if n.endswith(rest) and op.startswith(n.removesuffix(rest) + "_"))
+    return max(shared, key=len, default=kernel)
 
 
 def _reached(units: Iterable[Unit], names: Iterable[str]) -> list[Unit]:
