@@ -283,10 +283,7 @@ def _add_sanitize(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_effort(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "ops", nargs="*", action="extend", metavar="OP", help="an op's stem (default all)"
-    )
-    parser.add_argument("--op", action="append", dest="ops", help="the same, as bench spells it")
+    explain_options.add_ops(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the counts; - is stdout")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
     parser.add_argument(

@@ -23,11 +23,16 @@ _TAKES = {
 }
 
 
-def add_explain(parser: argparse.ArgumentParser) -> None:
+def add_ops(parser: argparse.ArgumentParser) -> None:
+    """Ops by position, or by --op as bench spells it; both together are one list."""
     parser.add_argument(
         "ops", nargs="*", action="extend", metavar="OP", help="an op's stem (default all)"
     )
     parser.add_argument("--op", action="append", dest="ops", help="the same, as bench spells it")
+
+
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    add_ops(parser)
     parser.add_argument(
         "--arch",
         type=arch,
