@@ -79,14 +79,14 @@ class Registry:
         return {role: path for role, path in candidates.items() if path.is_file()}
 
     def kernel_files(self, stem: str, backend: str, rung: str = "") -> list[Path]:
-        """The sources of one side of the op, or of a rung below it: its own file, and what kernels
-        of that side share; empty for a backend that has no file here."""
+        """The sources of one side of the op, or of a rung below it: its own file, and the shared
+        device code that it reaches; empty for a backend that has no file here."""
         own = self.files(stem).get(backend)
         if own is None:
             return []
         file = own.parent / stem / f"{rung}{own.suffix}" if rung else own
         if backend == "cuda":
-            return [file, *sorted((own.parent / "common").glob("*.cuh"))]
+            return [file, *_shared_cuda_files(file, own.parent)]
         return [file, *_shared_triton_files(file, own.parent)] if backend == "triton" else [file]
 
     def triton_module(self, stem: str) -> types.ModuleType:
@@ -127,18 +127,38 @@ def _shared_triton_files(file: Path, folder: Path) -> list[Path]:
     Not _checks.py: host code that refuses arguments.
     """
 
-    def beside(name: str) -> Path:
-        own = folder / f"{name}.py"
-        return own if own.is_file() else REPOSITORY / "triton_kernels" / f"{name}.py"
-
     found: dict[Path, None] = {}
     left = [file]
     while left:
         names = re.findall(r"^from \.+(_\w+) import", left.pop().read_text(), re.MULTILINE)
-        new = {beside(name) for name in names if name != "_checks"} - found.keys()
+        shared = [f"{name}.py" for name in names if name != "_checks"]
+        new = {_beside(name, folder, "triton_kernels") for name in shared} - found.keys()
         found |= dict.fromkeys(sorted(new))
         left += sorted(new)
     return sorted(found)
+
+
+def _shared_cuda_files(file: Path, folder: Path) -> list[Path]:
+    """Device code of `folder`, or else of this repository, that a CUDA file includes, and what
+    that includes.
+
+    Not headers that end in .h: they declare launchers, and change with every op.
+    """
+    found: dict[Path, None] = {}
+    left = [file]
+    while left:
+        source = left.pop()
+        if source not in found and source.is_file():
+            found[source] = None
+            text = source.read_text(encoding="utf-8", errors="replace")
+            names = re.findall(r'^\s*#\s*include "([^"]+)"', text, re.MULTILINE)
+            left += [_beside(name, folder, "csrc") for name in names]
+    return sorted(header for header in found if header != file and header.suffix == ".cuh")
+
+
+def _beside(name: str, folder: Path, in_repository: str) -> Path:
+    own = folder / name
+    return own if own.is_file() else REPOSITORY / in_repository / name
 
 
 def cuda_sources() -> list[Path]:

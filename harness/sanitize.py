@@ -20,7 +20,7 @@ from typing import Any
 
 from .explain.tools import kernel_owners
 from .registry import REPOSITORY, Registry
-from .sanitize_cover import of_extension, of_op, of_sources, with_includes
+from .sanitize_cover import of_extension, of_op, of_sources
 from .sanitize_tools import Finding, Report, Version, command, not_modelled, parse
 from .sides import SIDES
 
@@ -212,6 +212,6 @@ def cuda_instructions(registry: Registry) -> Callable[[str, str], set[str]]:
         found = of_op(_extension_instructions(capability), op, registry.stems)
         if found is not None:
             return found
-        return of_sources(with_includes(registry.kernel_files(op, "cuda")[0]))
+        return of_sources(registry.kernel_files(op, "cuda"))
 
     return of

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from .explain import tools
 
-_INCLUDE = re.compile(r'^#include "([\w/.]+)"', re.MULTILINE)
 _SASS = {
     "wgmma": r"[HIQB]GMMA",
     "cp.async.bulk": r"UBLK(?:CP|RED|PF)",
@@ -83,15 +82,3 @@ def of_op(functions: dict[str, set[str]], stem: str, stems: Sequence[str]) -> se
 
 def of_sources(files: Iterable[Path]) -> set[str]:
     return set().union(*(in_ptx(file.read_text()) for file in files))
-
-
-def with_includes(source: Path) -> list[Path]:
-    """A kernel's file and the headers of `csrc/` that it reaches."""
-    root = next(folder for folder in source.parents if folder.name == "csrc")
-    found, left = [], [source]
-    while left:
-        file = left.pop()
-        if file not in found and file.is_file():
-            found.append(file)
-            left += [root / name for name in _INCLUDE.findall(file.read_text())]
-    return found

@@ -195,9 +195,8 @@ def test_rungs_run_on_the_headline_case_by_default_and_have_sources_of_their_own
     assert rungs("quick") == set()
     assert rungs("default") == {("2^24", "f32"), ("2^28", "f32")}
     assert rungs("default", backends=["triton"]) == set()
-    own, *shared = Laddered().kernel_files("vector_add", "cuda", "naive")
+    own, *_ = Laddered().kernel_files("vector_add", "cuda", "naive")
     assert own == REPOSITORY / "csrc" / "vector_add" / "naive.cu"
-    assert {file.suffix for file in shared} == {".cuh"}
 
 
 @pytest.mark.parametrize(("most_flops", "cases"), [(2**24, {"2^24"}), (2**24 - 1, set())])
@@ -223,3 +222,29 @@ def test_shared_triton_code_counts_as_source_of_those_who_import_it(tmp_path):
     (kernels / "_pairs.py").write_text("")
     files = Registry((tmp_path,)).kernel_files("mine", "triton")
     assert [file.name for file in files] == ["mine.py", "_pairs.py", "_rows.py"]
+
+
+def test_shared_cuda_code_counts_as_source_of_those_who_include_it(tmp_path):
+    """A change in a header that a kernel does not include leaves its hash, and so its evidence."""
+    (tmp_path / "harness" / "specs").mkdir(parents=True)
+    (tmp_path / "harness" / "specs" / "mine.py").write_text("")
+    common = tmp_path / "csrc" / "common"
+    common.mkdir(parents=True)
+    own = tmp_path / "csrc" / "mine.cu"
+    includes = (
+        '#include "kernels.h"',
+        ' # include "common/rows.cuh"',
+        '#include "common/pack.cuh"',
+    )
+    own.write_text("\n".join(includes))
+    (tmp_path / "csrc" / "kernels.h").write_text("")
+    (common / "rows.cuh").write_text('#include "common/pairs.cuh"\n')
+    (common / "pairs.cuh").write_text('#include "common/rows.cuh"\n')
+    (common / "other.cuh").write_text("")
+    files = Registry((tmp_path,)).kernel_files("mine", "cuda")
+    assert files[0] == own
+    assert set(files[1:]) == {
+        common / "pairs.cuh",
+        common / "rows.cuh",
+        REPOSITORY / "csrc" / "common" / "pack.cuh",
+    }

@@ -48,12 +48,19 @@ def say(capsys, text: str) -> None:
 
 
 def distinct_shapes(shapes, wanted: int, check, seed: int) -> set:
-    """Hypothesis repeats itself: draw again until `wanted` different shapes were seen."""
+    """Hypothesis repeats itself: draw again until `wanted` different shapes were checked, each
+    once."""
     seen: set = set()
+
+    def check_once(shape) -> None:
+        if shape not in seen:
+            check(shape)
+            seen.add(shape)
+
     for attempt in range(8):
         missing = wanted - len(seen)
         if missing > 0:
-            seen |= explore(shapes, missing + missing // 4 + 1, check, seed * 8 + attempt)
+            explore(shapes, missing + missing // 4 + 1, check_once, seed * 8 + attempt)
     return seen
 
 
@@ -123,6 +130,13 @@ def test_a_wrong_kernel_is_found(op):
     for dtype in spec.dtypes:
         shape = next(iter(explore(any_shape(op, dtype, 1 << 14), 1, lambda _: None, None)))
         assert len(wrong_contents(shape, launch, "cpu", first=0)) == len(CONTENTS)
+
+
+def test_distinct_shapes_are_checked_once_each():
+    checked = []
+    seen = distinct_shapes(any_shape("matmul", "bf16", 1 << 8), 100, checked.append, 3)
+    assert len(seen) >= 100
+    assert sorted(map(str, checked)) == sorted(map(str, seen))
 
 
 def test_the_families_are_at_least_twenty_specialisations_of_all_ops():

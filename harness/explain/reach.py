@@ -71,10 +71,9 @@ def source_uses(
         from .units import SyntaxNotReadError, units_of
     except ImportError as error:
         return SourceUses(problem=f"the source is not read: {error.name} is not installed")
-    read = included(files) if side == "cuda" else files
-    paths = {file: shown(file, files[0].parent) for file in read}
+    paths = {file: shown(file, files[0].parent) for file in files}
     try:
-        units = [unit for file in read for unit in units_of(file, side, paths[file])]
+        units = [unit for file in files for unit in units_of(file, side, paths[file])]
     except SyntaxNotReadError as error:
         return SourceUses(problem=str(error))
     return reached_uses(units, op, side, kernels)
@@ -126,18 +125,6 @@ def _reached(units: Iterable[Unit], names: Iterable[str]) -> list[Unit]:
                 found.append(unit)
             wanted += [n for n in sorted(unit.means) if n in by_name and n not in wanted]
     return found
-
-
-def included(files: Sequence[Path]) -> list[Path]:
-    """The first file and those of the others that it includes, directly or not."""
-    by_name = {file.name: file for file in files[1:]}
-    kept = [files[0]]
-    for file in kept:  # it grows meanwhile
-        text = file.read_text(encoding="utf-8", errors="replace")
-        for name in re.findall(r'^\s*#include "(?:.*/)?([^"/]+)"', text, re.MULTILINE):
-            if name in by_name:
-                kept.append(by_name.pop(name))
-    return kept
 
 
 def shown(file: Path, folder: Path) -> str:
